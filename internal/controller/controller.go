@@ -1,0 +1,121 @@
+// Package controller is the machinery under every operator: queue, workers, and the state-machine kit in
+// which a reconcile observes, decides purely, and does one thing.
+//
+// A key comes in from informers, from a channel of hints, from a resync or from RequeueAfter; it is
+// deduplicated and rate-limited by client-go's workqueue; one worker at a time has it. The worker waits
+// until the views hold everything that this operator wrote for the key (its floor), then runs one
+// Reconcile. Events only say that something changed: what is done follows from the present state alone.
+package controller
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Key names one object of a controller's kind. Namespace is empty for cluster-scoped kinds.
+type Key struct{ Namespace, Name string }
+
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Object is a typed (or unstructured) API object.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Query narrows a List. Zero fields narrow nothing.
+type Query struct {
+	Namespace string
+	Selector  labels.Selector
+	Owner     types.UID // objects with an owner reference to it
+}
+
+// Reader reads the informers' views. What it returns is shared: copy before changing.
+type Reader interface {
+	// Get returns an errors.IsNotFound error when the view has no such object.
+	Get(gk schema.GroupKind, key Key) (Object, error)
+	// List gives objects in order of namespace and name.
+	List(gk schema.GroupKind, q Query) iter.Seq[Object]
+	// AtLeast waits until every view has reached a resourceVersion.
+	AtLeast(ctx context.Context, revision string) error
+}
+
+// Writer writes through internal/apiserver/rest, as the operator's own user. Each call fills the object in
+// with the answer. Errors are API errors (k8s.io/apimachinery/pkg/api/errors).
+type Writer interface {
+	Create(ctx context.Context, obj Object) error
+	Update(ctx context.Context, obj Object, subresource ...string) error
+	Patch(ctx context.Context, gk schema.GroupKind, key Key, pt types.PatchType, data []byte, subresource string) error
+	Apply(ctx context.Context, obj Object) error // server-side apply, force; the field manager is the operator's name
+	Delete(ctx context.Context, gk schema.GroupKind, key Key, opts metav1.DeleteOptions) error
+}
+
+// Result says when to look again although nothing changed; zero: not before the resync.
+type Result struct{ RequeueAfter time.Duration }
+
+// Reconciler makes the world match one object. It is never run for one key by two workers at once.
+type Reconciler interface {
+	Reconcile(ctx context.Context, key Key) (Result, error)
+}
+
+// Terminal marks an error that a retry cannot mend: it is counted and logged, and the key waits for the
+// next change.
+func Terminal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &terminalError{err}
+}
+
+type terminalError struct{ err error }
+
+func (e *terminalError) Error() string { return "terminal: " + e.err.Error() }
+func (e *terminalError) Unwrap() error { return e.err }
+
+// IsTerminal tells whether err was marked by Terminal.
+func IsTerminal(err error) bool {
+	var t *terminalError
+	return errors.As(err, &t)
+}
+
+// Action is one thing to do, or the reason for doing nothing.
+type Action interface {
+	Kind() string         // metric label, Event, status.lastAction
+	Target() string       // what it is done to
+	Why() string          // for people
+	After() time.Duration // > 0: look again then, although nothing changed
+	Noop() bool
+}
+
+// Event is a core/v1 Event in the making.
+type Event struct{ Type, Reason, Message string }
+
+// Machine is an operator that fills one gap a reconcile.
+type Machine[T Object, O any, A Action] interface {
+	// Observe reads the world; the clock is read here and nowhere else.
+	Observe(ctx context.Context, r Reader, obj T) (O, error)
+	// Decide is pure: a flat run of `if gap { return action }`.
+	Decide(obj T, o O) A
+	// Status is pure: a copy of obj whose status is true while a is being done. held says why a won't be
+	// done now (paused, step); empty otherwise.
+	Status(obj T, o O, a A, held string) T
+	// Act does one write or one process call, idempotently.
+	Act(ctx context.Context, w Writer, obj T, a A) error
+	// Events is pure; called after Act. Events may be lost by a kill, never doubled.
+	Events(old, new T, a A) []Event
+	// Gone clears up after an object that doesn't exist.
+	Gone(ctx context.Context, key Key) error
+}

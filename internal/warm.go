@@ -1,0 +1,28 @@
+package internal
+
+import (
+	_ "github.com/google/btree"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/spf13/cobra"
+	_ "go.etcd.io/bbolt"
+	_ "golang.org/x/sys/unix"
+	_ "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	_ "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	_ "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	_ "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	_ "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	_ "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	_ "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	_ "k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
+	_ "k8s.io/apimachinery/pkg/util/managedfields"
+	_ "k8s.io/apiserver/pkg/registry/rest"
+	_ "k8s.io/client-go/util/workqueue"
+	_ "k8s.io/kube-openapi/pkg/spec3"
+	_ "k8s.io/kubernetes/pkg/apis/apps/v1"
+	_ "k8s.io/kubernetes/pkg/apis/apps/validation"
+	_ "k8s.io/kubernetes/pkg/apis/core/v1"
+	_ "k8s.io/kubernetes/pkg/apis/core/validation"
+	_ "k8s.io/kubernetes/pkg/apis/coordination/v1"
+	_ "k8s.io/kubernetes/pkg/apis/coordination/validation"
+	_ "pgregory.net/rapid"
+)
