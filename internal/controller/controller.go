@@ -14,47 +14,35 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"operatord.io/operatord/internal/informer"
 )
 
-// Key names one object of a controller's kind. Namespace is empty for cluster-scoped kinds.
-type Key struct{ Namespace, Name string }
+// Key names one object of a controller's kind. Namespace is empty for cluster-scoped kinds. It is
+// types.NamespacedName, so that rest.Local satisfies Writer without importing this package.
+type Key = informer.Key
 
-func (k Key) String() string {
-	if k.Namespace == "" {
-		return k.Name
-	}
-	return k.Namespace + "/" + k.Name
-}
-
-// Object is a typed (or unstructured) API object.
-type Object interface {
-	metav1.Object
-	runtime.Object
-}
+// Object is a typed (or unstructured) API object; the same type as resource.Object.
+type Object = informer.Object
 
 // Query narrows a List. Zero fields narrow nothing.
-type Query struct {
-	Namespace string
-	Selector  labels.Selector
-	Owner     types.UID // objects with an owner reference to it
-}
+type Query = informer.Query
 
-// Reader reads the informers' views. What it returns is shared: copy before changing.
+// Reader reads the informers' views. What it returns is shared: copy before changing. *informer.Set is one.
 type Reader interface {
-	// Get returns an errors.IsNotFound error when the view has no such object.
+	// Get returns an errors.IsNotFound error when the view has no such object, or the kind isn't served.
 	Get(gk schema.GroupKind, key Key) (Object, error)
 	// List gives objects in order of namespace and name.
 	List(gk schema.GroupKind, q Query) iter.Seq[Object]
-	// AtLeast waits until every view has reached a resourceVersion.
+	// AtLeast waits until every view has reached a resourceVersion; "" is the store's present one.
 	AtLeast(ctx context.Context, revision string) error
 }
 
 // Writer writes through internal/apiserver/rest, as the operator's own user. Each call fills the object in
-// with the answer. Errors are API errors (k8s.io/apimachinery/pkg/api/errors).
+// with the answer. Errors are API errors (k8s.io/apimachinery/pkg/api/errors); one that is a conflict holds
+// the present resourceVersion: errors.As(err, *interface{ PresentRevision() string }).
 type Writer interface {
 	Create(ctx context.Context, obj Object) error
 	Update(ctx context.Context, obj Object, subresource ...string) error
@@ -63,8 +51,11 @@ type Writer interface {
 	Delete(ctx context.Context, gk schema.GroupKind, key Key, opts metav1.DeleteOptions) error
 }
 
-// Result says when to look again although nothing changed; zero: not before the resync.
-type Result struct{ RequeueAfter time.Duration }
+// Result says when to look again although nothing changed.
+type Result struct {
+	RequeueAfter time.Duration // zero: not before the resync
+	Again        bool          // at once, behind what is queued; together with RequeueAfter both happen
+}
 
 // Reconciler makes the world match one object. It is never run for one key by two workers at once.
 type Reconciler interface {
