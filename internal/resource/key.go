@@ -9,6 +9,9 @@ import "strings"
 // Prefix is the common start of all keys of a kind, or of those in a namespace if one is given.
 func Prefix(k *Kind, namespace string) string {
 	group := k.Group
+	if k.StoredGroup != nil {
+		group = *k.StoredGroup
+	}
 	if group == "" {
 		group = "core"
 	}

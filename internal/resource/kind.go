@@ -44,13 +44,21 @@ type Kind struct {
 	Strategy     Strategy
 	Subresources map[string]*Subresource // by name: status, scale, binding, finalize, …
 
+	// ReturnDeleted: a DELETE that removes the object answers with the object and not with a Status.
+	ReturnDeleted bool
+
+	// StoredGroup is the group under whose keys the objects lie where that isn't the kind's own:
+	// events.k8s.io Events are the core group's Events in another dress.
+	StoredGroup *string
+
 	// Terminating: the CRD is being deleted, so creates are refused.
 	Terminating bool
 
-	done chan struct{} // closed when the registry no longer serves this Kind
+	done chan struct{} // closed when the registry no longer serves this Kind; nil outside of a registry
 }
 
-// Done is closed when the kind has changed or gone: watches of it end.
+// Done is closed when the kind has changed or gone: watches of it end. A Kind that only became
+// Terminating keeps its predecessor's channel, so watches live on and see the instances go.
 func (k *Kind) Done() <-chan struct{} { return k.done }
 
 // GroupResource is the kind's group and plural.
@@ -75,6 +83,22 @@ type Strategy interface {
 	rest.RESTUpdateStrategy
 }
 
+// DeletionMarker is what a Strategy implements when the first DELETE of an object does more than set
+// metadata.deletionTimestamp and finalizers: Namespaces become Terminating, CustomResourceDefinitions get a
+// finalizer and a condition. Such an object is never removed by its first DELETE; a later one removes it
+// once nothing holds it.
+type DeletionMarker interface {
+	// MarkDeleted changes obj, which has no deletionTimestamp yet, and sets that too. It does not
+	// raise the generation.
+	MarkDeleted(obj Object, opts *metav1.DeleteOptions, now metav1.Time)
+}
+
+// DeletionHolder is what a Strategy implements when more than metadata.finalizers can keep an object:
+// a Namespace's spec.finalizers.
+type DeletionHolder interface {
+	HoldsDeletion(obj Object) bool
+}
+
 // Subresource is one subresource of a kind. Status-like subresources are the object itself under an
 // update strategy of their own; scale, binding and others are bodies of another kind that are
 // projected onto the object.
@@ -88,13 +112,23 @@ type Subresource struct {
 }
 
 // Projection maps an object to the body of a subresource and back.
+//
+// An update runs: Base of the old object, the request's body (a PUT's, or Base patched), field manager
+// of the subresource from Base to body, Put, then the kind's own strategy. The answer is Get of the
+// stored object, or a Status where Creates is true.
 type Projection interface {
-	// Get makes the body from the object.
+	// Get makes the body from the object, as a GET answers. Errors are API errors.
 	Get(v *Version, obj Object) (Object, error)
+	// Base is the body on which patches and field managers work: Get's, with managedFields, and with
+	// a mark at fields that the object doesn't have.
+	Base(v *Version, obj Object) (Object, error)
 	// Decode reads a request body.
 	Decode(data []byte, opts DecodeOptions) (body Object, warnings []string, err error)
-	// Put returns a changed copy of obj in which body is true. Errors are API errors.
+	// Put returns a changed copy of obj in which body is true: its resourceVersion and uid too, if the
+	// body names them, so that the usual checks apply. Errors are API errors.
 	Put(ctx context.Context, v *Version, obj, body Object) (Object, error)
+	// Creates: bodies are POSTed, not PUT; the answer is a Status (binding).
+	Creates() bool
 }
 
 // Version is one version of a kind.
@@ -124,8 +158,11 @@ type DecodeOptions struct {
 	MediaType       string // application/json, application/yaml, application/vnd.kubernetes.protobuf
 	FieldValidation string // Strict, Warn, Ignore; "" means Warn
 	Subresource     string // status, … for schema parts that differ; usually ""
-	// Patched: the body is the result of a patch, so strictness is reported as a 422, as upstream does.
+	// Patched: the body is the result of a patch, so errors are reported as a 422 at field patch and
+	// the version isn't compared with the path's, as upstream does.
 	Patched bool
+	// PatchErrors are what a strict reading of the patch itself found; they are reported with the result's.
+	PatchErrors []error
 }
 
 // Codec turns bytes into objects and back. All methods are safe for concurrent use.

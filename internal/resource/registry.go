@@ -1,0 +1,217 @@
+package resource
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Registry knows which kinds are served. Readers never wait: they look into a snapshot behind an atomic
+// pointer, which SetCRD and RemoveCRD replace.
+//
+// A CRD is served while its status says Established=True; it is Terminating while it has a
+// deletionTimestamp. When what decides about serving changes (spec, accepted names, identity), a new Kind
+// takes the old one's place and the old one's Done is closed.
+type Registry struct {
+	compile func(*apiextensionsv1.CustomResourceDefinition) (*Kind, error)
+	builtin []*Kind
+
+	mu      sync.Mutex // one writer at a time
+	crds    map[string]*served
+	present atomic.Pointer[snapshot]
+}
+
+// served is a CRD that is established.
+type served struct {
+	kind  *Kind
+	basis basis
+}
+
+// basis is everything of a CRD that serving depends on.
+type basis struct {
+	UID   types.UID
+	Spec  apiextensionsv1.CustomResourceDefinitionSpec
+	Names apiextensionsv1.CustomResourceDefinitionNames
+}
+
+type snapshot struct {
+	generation uint64
+	changed    chan struct{}
+	kinds      []*Kind
+	lookup     map[lookupKey]found
+	byKind     map[schema.GroupKind]*Kind
+	byResource map[schema.GroupResource]*Kind
+}
+
+type lookupKey struct{ group, version, plural string }
+
+type found struct {
+	kind    *Kind
+	version *Version
+}
+
+// NewRegistry serves the kinds that are compiled in. compile makes a Kind of an established CRD; it
+// should put off what is expensive until somebody asks for it, because SetCRD waits.
+func NewRegistry(builtin []*Kind, compile func(*apiextensionsv1.CustomResourceDefinition) (*Kind, error)) *Registry {
+	r := &Registry{compile: compile, builtin: builtin, crds: map[string]*served{}}
+	for _, k := range builtin {
+		k.done = make(chan struct{})
+	}
+	r.publish()
+	return r
+}
+
+// Lookup finds a served version of a kind by the parts of a request's path.
+func (r *Registry) Lookup(group, version, plural string) (*Kind, *Version, bool) {
+	f, ok := r.present.Load().lookup[lookupKey{group, version, plural}]
+	return f.kind, f.version, ok
+}
+
+// ByKind finds a kind by its name.
+func (r *Registry) ByKind(gk schema.GroupKind) (*Kind, bool) {
+	k, ok := r.present.Load().byKind[gk]
+	return k, ok
+}
+
+// ByResource finds a kind by its plural name.
+func (r *Registry) ByResource(gr schema.GroupResource) (*Kind, bool) {
+	k, ok := r.present.Load().byResource[gr]
+	return k, ok
+}
+
+// Kinds lists all kinds: those compiled in, in their order, then custom ones by group and plural name. The
+// slice is shared; don't change it.
+func (r *Registry) Kinds() []*Kind { return r.present.Load().kinds }
+
+// Generation changes whenever anything that is served changes.
+func (r *Registry) Generation() uint64 { return r.present.Load().generation }
+
+// Changed is closed at the next change. Take it before looking.
+func (r *Registry) Changed() <-chan struct{} { return r.present.Load().changed }
+
+// SetCRD takes in a CustomResourceDefinition as it is stored (JSON, v1). It is idempotent, and changes
+// nothing unless something that serving depends on changed. On an error (JSON that can't be read, a schema
+// that can't be compiled) the CRD isn't served.
+func (r *Registry) SetCRD(data []byte) error {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := json.Unmarshal(data, &crd); err != nil {
+		return fmt.Errorf("resource: read CustomResourceDefinition %s: %w", nameIn(data), err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !established(&crd) {
+		r.remove(crd.Name)
+		return nil
+	}
+	terminating := crd.DeletionTimestamp != nil
+	now := basis{UID: crd.UID, Spec: crd.Spec, Names: crd.Status.AcceptedNames}
+	old := r.crds[crd.Name]
+	if old != nil && equality.Semantic.DeepEqual(old.basis, now) {
+		if old.kind.Terminating == terminating {
+			return nil
+		}
+		k := *old.kind
+		k.Terminating = terminating
+		r.crds[crd.Name] = &served{kind: &k, basis: old.basis}
+		r.publish()
+		return nil
+	}
+	k, err := r.compile(&crd)
+	if err != nil {
+		r.remove(crd.Name)
+		return fmt.Errorf("resource: CustomResourceDefinition %s can't be served: %w", crd.Name, err)
+	}
+	k.Terminating = terminating
+	k.done = make(chan struct{})
+	r.crds[crd.Name] = &served{kind: k, basis: now}
+	r.publish()
+	if old != nil {
+		close(old.kind.done)
+	}
+	return nil
+}
+
+// RemoveCRD stops serving a CRD's kind. A name that isn't served is no error.
+func (r *Registry) RemoveCRD(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.remove(name)
+}
+
+func (r *Registry) remove(name string) {
+	old, ok := r.crds[name]
+	if !ok {
+		return
+	}
+	delete(r.crds, name)
+	r.publish()
+	close(old.kind.done)
+}
+
+// publish makes the snapshot of what is served now. A kind that is compiled in wins over a custom one of
+// the same name.
+func (r *Registry) publish() {
+	s := &snapshot{
+		changed:    make(chan struct{}),
+		lookup:     map[lookupKey]found{},
+		byKind:     map[schema.GroupKind]*Kind{},
+		byResource: map[schema.GroupResource]*Kind{},
+	}
+	custom := make([]*Kind, 0, len(r.crds))
+	for _, c := range r.crds {
+		custom = append(custom, c.kind)
+	}
+	sort.Slice(custom, func(i, j int) bool {
+		if custom[i].Group != custom[j].Group {
+			return custom[i].Group < custom[j].Group
+		}
+		return custom[i].Plural < custom[j].Plural
+	})
+	s.kinds = append(append(make([]*Kind, 0, len(r.builtin)+len(custom)), r.builtin...), custom...)
+	for i := len(s.kinds) - 1; i >= 0; i-- {
+		k := s.kinds[i]
+		s.byKind[k.GroupKind] = k
+		s.byResource[k.GroupResource()] = k
+		for _, v := range k.Versions {
+			s.lookup[lookupKey{k.Group, v.Name, k.Plural}] = found{k, v}
+		}
+	}
+	old := r.present.Load()
+	if old != nil {
+		s.generation = old.generation + 1
+	}
+	r.present.Store(s)
+	if old != nil {
+		close(old.changed)
+	}
+}
+
+func established(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	for _, c := range crd.Status.Conditions {
+		if c.Type == apiextensionsv1.Established {
+			return c.Status == apiextensionsv1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// nameIn is the object's name for an error message about JSON that can't be read as a whole.
+func nameIn(data []byte) string {
+	var head struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+	}
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&head); err != nil || head.Metadata.Name == "" {
+		return "of unknown name"
+	}
+	return head.Metadata.Name
+}
