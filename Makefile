@@ -1,0 +1,110 @@
+# operatord: `make help` lists what there is. Needs Go and make; `make test` names what else it needs.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+GO        ?= go
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS   := -s -w -X main.version=$(VERSION)
+KUBE      := v1.37.2
+DATA_DIR  ?= $(CURDIR)/.data
+FUZZTIME  ?= 20s
+ROUNDS    ?= 100
+BIN       := $(CURDIR)/bin
+
+# Every Go module of the repository; those with packages to vet and test.
+MODULES   := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.data/*' | sort))
+# Modules whose tests need a running daemon: they have targets of their own.
+DAEMON    := ./test ./test/conformance
+
+export OPERATORD_BIN      := $(BIN)/operatord
+export OPERATORD_RACE_BIN := $(BIN)/operatord-race
+export KUBECTL            := $(BIN)/kubectl
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/operatord
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/operatord ./cmd/operatord
+
+.PHONY: run
+run: build ## build, serve, apply a sample Cluster, say what to try next (DATA_DIR=.data)
+	@$(GO) run ./deploy/run -bin bin/operatord -data-dir '$(DATA_DIR)' -sample deploy/samples/cluster.yaml
+
+.PHONY: kubectl
+kubectl: bin/kubectl ## bin/kubectl, at the version the tests use
+
+bin/kubectl: tools/kubectl/go.mod tools/kubectl/main.go
+	cd tools/kubectl && $(GO) build -trimpath -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBE)' -o $(BIN)/kubectl .
+
+bin/staticcheck: tools/staticcheck/go.mod
+	cd tools/staticcheck && $(GO) build -trimpath -o $(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
+
+.PHONY: race
+race: ## bin/operatord-race, the daemon that the tests drive
+	CGO_ENABLED=1 $(GO) build -race -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/operatord-race ./cmd/operatord
+
+.PHONY: generate
+generate: ## regenerate what is generated (CRDs, deep copies)
+	@for m in $(MODULES); do (cd $$m && $(GO) generate ./...); done
+
+# program:package of everything that tests run beside Go
+NEEDED := gcc:gcc promtool:prometheus curl:curl git:git setpriv:util-linux
+
+.PHONY: needed
+needed:
+	@missing=0; for n in $(NEEDED); do \
+	  command -v $${n%%:*} >/dev/null || { echo "missing: $${n%%:*} (Debian package $${n#*:})" >&2; missing=1; }; done; \
+	  if [ $$missing = 1 ]; then echo "install the packages above, then run make test again" >&2; exit 1; fi
+
+.PHONY: test
+test: needed lint unit conformance e2e ## everything CI needs
+
+.PHONY: unit
+unit: ## unit, table and property tests of every module, with -race
+	@for m in $(filter-out $(DAEMON),$(MODULES)); do \
+	  ls $$m/*/ >/dev/null 2>&1 || continue; \
+	  pkgs=$$(cd $$m && $(GO) list ./... 2>/dev/null); [ -n "$$pkgs" ] || continue; \
+	  echo "== unit tests of $$m"; (cd $$m && CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...); done
+
+.PHONY: lint
+lint: bin/staticcheck ## gofmt, go vet, staticcheck
+	@dirty=$$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l); \
+	  if [ -n "$$dirty" ]; then echo "gofmt would change:"; echo "$$dirty"; exit 1; fi
+	@for m in $(MODULES); do \
+	  pkgs=$$(cd $$m && $(GO) list ./... 2>/dev/null); [ -n "$$pkgs" ] || continue; \
+	  echo "== vet and staticcheck of $$m"; (cd $$m && $(GO) vet ./... && $(BIN)/staticcheck ./...); done
+
+.PHONY: conformance
+conformance: race ## recorded answers of the real kube-apiserver, replayed
+	cd test/conformance && $(GO) test -count=1 ./...
+
+.PHONY: e2e
+e2e: race kubectl ## kubectl and real processes against the daemon built with -race
+	cd test && $(GO) test -count=1 -timeout 30m ./e2e/
+
+.PHONY: robustness
+robustness: race kubectl ## kill -9 under load, many rounds (ROUNDS=100)
+	cd test && OPERATORD_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 60m -v -run 'TestS10|TestWatchesResume' ./e2e/
+
+.PHONY: chaos
+chaos: race kubectl ## kill members, leaders and the daemon at random, and watch it heal (ROUNDS=100)
+	cd test && OPERATORD_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 60m -v -run 'TestChaos' ./e2e/
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (20s)
+	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -rn1 dirname | sort -u | while read -r d; do \
+	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | cut -c6-); do \
+	    echo "== $$d $$f"; (cd $$d && $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) .); done; done
+
+.PHONY: bench
+bench: build ## the figures that README gives
+	cd test && $(GO) run ./bench -bin $(BIN)/operatord
+
+.PHONY: clean
+clean: ## what was built; data of `make run` stays
+	rm -rf bin dist
