@@ -82,6 +82,12 @@ func IsTerminal(err error) bool {
 	return errors.As(err, &t)
 }
 
+// ErrRunning is what Machine.Act returns while something long that it began (a copy of a directory) goes on
+// outside the workers. It is no failure: no back-off, and no Event, metric or log line before the action is
+// done. A hint brings the key back, Decide decides the same, and Act is called again, even if the value of
+// StepAnnotation that began it is used up meanwhile.
+var ErrRunning = errors.New("begun, and goes on outside the workers")
+
 // Action is one thing to do, or the reason for doing nothing.
 type Action interface {
 	Kind() string         // metric label, Event, status.lastAction
@@ -103,7 +109,7 @@ type Machine[T Object, O any, A Action] interface {
 	// Status is pure: a copy of obj whose status is true while a is being done. held says why a won't be
 	// done now (paused, step); empty otherwise.
 	Status(obj T, o O, a A, held string) T
-	// Act does one write or one process call, idempotently.
+	// Act does one write or one process call, idempotently. ErrRunning: it isn't done yet.
 	Act(ctx context.Context, w Writer, obj T, a A) error
 	// Events is pure; called after Act. Events may be lost by a kill, never doubled.
 	Events(old, new T, a A) []Event
