@@ -5,15 +5,19 @@
 // revision, immutable, shared by every reader, whose other forms (decoded, another version, JSON with the
 // revision in it) are made when somebody asks, once, and may be dropped again.
 //
-// One goroutine reads one storage watcher for everything and appends each event to the bounded ring of its
-// kind. A Watch is a cursor in that ring: it costs the writer nothing, and a slow one delays nobody. What
-// lies before the ring is read through the store's own watch until the ring is reached, so a watch can be
-// resumed at any revision that the store still has, across restarts.
+// One goroutine, the feed, reads one storage watcher for everything and appends each event to the bounded
+// ring of its kind. A Watch is a cursor in that ring: it costs the writer nothing, and a slow one delays
+// nobody. What lies before the ring is read through the store's own watch until the ring is reached, so a
+// watch can be resumed at any revision that the store still has, across restarts.
 package watchcache
 
 import (
 	"context"
+	"errors"
+	"hash/maphash"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"operatord.io/operatord/internal/resource"
@@ -28,7 +32,7 @@ type Options struct {
 	// BookmarkEvery is how often a watch that allows bookmarks gets one; 0 means one minute.
 	BookmarkEvery time.Duration
 	Listener      Listener
-	Log           *slog.Logger
+	Log           *slog.Logger // nil discards
 }
 
 // Listener is told what happens; every func may be nil, and none may block.
@@ -42,24 +46,170 @@ type Listener struct {
 // Cache serves lists and watches from one store. All methods may be called concurrently.
 type Cache struct {
 	store storage.Store
+	reg   *resource.Registry
 	opts  Options
+
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the feed has ended
+
+	mu       sync.Mutex // rings; and no ring is made while a batch is being distributed
+	rings    map[string]*ring
+	progress atomic.Uint64 // every event at or below it is in its ring
+	moved    broadcast     // progress has grown
+
+	seed   maphash.Seed
+	recent [recentSlots]atomic.Pointer[Object]
 }
+
+// recentSlots is how many objects the cache remembers, one for each hash of a key, so that a decoded form
+// outlives one request. Must be a power of two.
+const recentSlots = 4096
 
 // New starts a cache over store. Close ends it.
 func New(store storage.Store, reg *resource.Registry, opts Options) *Cache {
-	return &Cache{store: store, opts: opts}
+	if opts.RingSize <= 0 {
+		opts.RingSize = 4096
+	}
+	if opts.BookmarkEvery <= 0 {
+		opts.BookmarkEvery = time.Minute
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Cache{
+		store:  store,
+		reg:    reg,
+		opts:   opts,
+		cancel: cancel,
+		done:   make(chan struct{}),
+		rings:  map[string]*ring{},
+		seed:   maphash.MakeSeed(),
+	}
+	start := store.Status().Rev
+	c.progress.Store(uint64(start))
+	go c.feed(ctx, start)
+	return c
 }
 
-// Close ends all watches and waits for the cache's own goroutines. The store stays open.
-func (c *Cache) Close() {}
-
-// Store is the store that the cache reads.
-func (c *Cache) Store() storage.Store { return c.store }
+// Close ends all watches and waits for the cache's own goroutine. The store stays open.
+func (c *Cache) Close() {
+	c.cancel()
+	<-c.done
+}
 
 // Get finds one object in a view.
 func (c *Cache) Get(view storage.View, k *resource.Kind, namespace, name string) (*Object, bool) {
-	return nil, false
+	kv, ok := view.Get(resource.Key(k, namespace, name))
+	if !ok {
+		return nil, false
+	}
+	return c.Object(k, kv), true
 }
 
-// Latest is a view that holds every write acknowledged before the call. Errors are API errors.
-func (c *Cache) Latest(ctx context.Context) (storage.View, error) { return nil, nil }
+// Object is the shared Object of a present value: two calls with the same kind and value give the same one
+// while it is remembered.
+func (c *Cache) Object(k *resource.Kind, kv *storage.KV) *Object {
+	slot := c.slot(kv.Key)
+	if o := slot.Load(); o != nil && o.kv == kv && o.kind == k {
+		return o
+	}
+	o := newObject(k, kv, kv.Rev)
+	slot.Store(o)
+	return o
+}
+
+// peek is Object for readers of many: it doesn't push others out.
+func (c *Cache) peek(k *resource.Kind, kv *storage.KV) *Object {
+	if o := c.slot(kv.Key).Load(); o != nil && o.kv == kv && o.kind == k {
+		return o
+	}
+	return newObject(k, kv, kv.Rev)
+}
+
+func (c *Cache) slot(key string) *atomic.Pointer[Object] {
+	return &c.recent[maphash.String(c.seed, key)&(recentSlots-1)]
+}
+
+// ring is the ring of a kind, made at the present if it isn't there yet.
+func (c *Cache) ring(k *resource.Kind) *ring {
+	prefix := resource.Prefix(k, "")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.rings[prefix]
+	if r == nil {
+		r = newRing(c.opts.RingSize, storage.Rev(c.progress.Load()))
+		c.rings[prefix] = r
+	}
+	return r
+}
+
+// feed distributes the store's events until the cache or the store is closed.
+func (c *Cache) feed(ctx context.Context, after storage.Rev) {
+	defer c.finish()
+	w, err := c.store.Watch(ctx, "", after)
+	for {
+		var events []storage.Event
+		if err == nil {
+			events, err = w.Next(ctx)
+		}
+		switch {
+		case err == nil:
+			c.distribute(events, w.Progress())
+		case errors.Is(err, storage.ErrCompacted):
+			// The feed itself has lost its place: every ring starts again at the present, and watches
+			// read what they miss from the store's history, or are told that it is gone.
+			if w != nil {
+				w.Close()
+			}
+			after = c.restart()
+			c.opts.Log.Warn("watch cache fell behind the store and starts again", "revision", after)
+			w, err = c.store.Watch(ctx, "", after)
+		default:
+			if w != nil {
+				w.Close()
+			}
+			if ctx.Err() == nil && !errors.Is(err, storage.ErrClosed) {
+				c.opts.Log.Error("watch cache ends: the store can't be watched", "err", err)
+			}
+			return
+		}
+	}
+}
+
+// distribute appends events to the rings of their kinds.
+func (c *Cache) distribute(events []storage.Event, progress storage.Rev) {
+	progress = max(progress, events[len(events)-1].Rev)
+	c.mu.Lock()
+	for _, e := range events {
+		key := e.Key()
+		if r := c.rings[kindPrefix(key)]; r != nil {
+			r.append(&entry{event: e})
+		}
+		if prefix, ok := declared(key); ok {
+			if r := c.rings[prefix]; r != nil {
+				r.append(&entry{event: storage.Event{Rev: e.Rev}, fence: true, gone: e.New == nil})
+			}
+		}
+	}
+	c.progress.Store(uint64(progress))
+	c.mu.Unlock()
+	c.moved.wake()
+}
+
+// restart empties all rings and puts them at the present.
+func (c *Cache) restart() storage.Rev {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.store.Status().Rev
+	for _, r := range c.rings {
+		r.reset(now)
+	}
+	c.progress.Store(uint64(now))
+	return now
+}
+
+// finish ends the watches.
+func (c *Cache) finish() {
+	close(c.done)
+}
