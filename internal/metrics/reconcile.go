@@ -9,14 +9,15 @@ import (
 
 // Results of one reconcile, as Reconcile takes them.
 const (
-	ResultSuccess  = "success"       // done until something changes
-	ResultRequeue  = "requeue_after" // done, and asked to look again later
-	ResultError    = "error"         // failed; retried with back-off
-	ResultTerminal = "terminal"      // failed in a way that a retry cannot mend
-	ResultPanic    = "panic"         // caught; retried with back-off
+	ResultSuccess  = "success"  // done until something changes
+	ResultRequeue  = "requeue"  // done, and asked to look again later
+	ResultConflict = "conflict" // somebody else wrote first; looked at again at once
+	ResultError    = "error"    // failed; retried with back-off
+	ResultTerminal = "terminal" // failed in a way that a retry cannot mend
+	ResultPanic    = "panic"    // caught; retried with back-off
 )
 
-var results = []string{ResultSuccess, ResultRequeue, ResultError, ResultTerminal, ResultPanic}
+var results = []string{ResultSuccess, ResultRequeue, ResultConflict, ResultError, ResultTerminal, ResultPanic}
 
 type reconcileMetrics struct {
 	total    *prometheus.CounterVec
@@ -28,7 +29,7 @@ func newReconcileMetrics(r prometheus.Registerer) reconcileMetrics {
 	m := reconcileMetrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "reconcile_total",
-			Help: "Reconciles by controller and result (success, requeue_after, error, terminal, panic).",
+			Help: "Reconciles by controller and result (success, requeue, conflict, error, terminal, panic).",
 		}, []string{"controller", "result"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "reconcile_errors_total",
