@@ -30,19 +30,12 @@ type Options struct {
 	Log     *slog.Logger // nil: slog.Default
 }
 
-// Watch names a kind and says which keys an object of it concerns. Map nil: the kind is only read, and its
-// changes wake nobody.
+// Watch names a kind and says which keys an object of it concerns. A controller names every kind it reads:
+// it starts, and looks at a key again after its own writes, when these views are there. Map nil: the kind is
+// only read, and its changes wake nobody.
 type Watch struct {
 	Kind schema.GroupKind
 	Map  func(Reader, Object) []Key
-}
-
-// BackOff is the delay after the n-th error of one key in a row: Base · 2^(n-1), at most Max, less a
-// random part of it up to Jitter.
-type BackOff struct {
-	Base   time.Duration // 0: 5 ms
-	Max    time.Duration // 0: 5 min
-	Jitter float64       // 0: 0.2
 }
 
 // Metrics are what a controller reports. Any may be nil; all may be called concurrently.
