@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func open(t *testing.T, path string) *dataDir {
+	t.Helper()
+	d, err := openDataDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.release)
+	return d
+}
+
+func TestDataDirIsPrivateAndHeldByOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "data")
+	d := open(t, path)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode of the data directory: %v %v, want 0700", info.Mode(), err)
+	}
+	if err := d.write(endpointsFile, 0o600, []byte("{}"), false); err != nil {
+		t.Fatal(err)
+	}
+	_, err := openDataDir(path)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
+		t.Fatalf("a second daemon: %v, want a refusal that names pid %d", err, os.Getpid())
+	}
+	if _, err := os.Stat(d.file(endpointsFile)); err != nil {
+		t.Errorf("the one that was refused removed the holder's file: %v", err)
+	}
+}
+
+func TestDataDirForgetsThePredecessor(t *testing.T) {
+	path := t.TempDir()
+	for _, name := range []string{endpointsFile, socketFile} {
+		if err := os.WriteFile(filepath.Join(path, name), []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := open(t, path)
+	for _, name := range []string{endpointsFile, socketFile} {
+		if _, err := os.Stat(d.file(name)); !os.IsNotExist(err) {
+			t.Errorf("%s of the last daemon is still there: %v", name, err)
+		}
+	}
+}
+
+func TestAuthorityPersistsAndSigns(t *testing.T) {
+	d := open(t, t.TempDir())
+	first, err := openAuthority(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := openAuthority(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(ca.pem) != string(first.pem) {
+		t.Error("the second start made another authority: clients would no longer trust it")
+	}
+	if info, err := os.Stat(d.file(caKeyFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: %v %v, want 0600", caKeyFile, info.Mode(), err)
+	}
+	s, err := newServerCertificate(ca, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9), Port: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"localhost", "127.0.0.1", "127.0.0.9", "::1"} {
+		if _, err := s.cert.Leaf.Verify(x509.VerifyOptions{Roots: ca.pool(), DNSName: name}); err != nil {
+			t.Errorf("as %s: %v", name, err)
+		}
+	}
+	before := s.cert
+	s.cert.Leaf.NotAfter = time.Now().Add(renewBefore - time.Hour)
+	after, err := s.get(nil)
+	if err != nil || after == before {
+		t.Errorf("a certificate that runs out soon was not renewed: %v", err)
+	}
+}
+
+func TestAuthorityThatCannotBeReadIsNotReplaced(t *testing.T) {
+	d := open(t, t.TempDir())
+	if _, err := openAuthority(d); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(d.file(caKeyFile), []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openAuthority(d); err == nil || !strings.Contains(err.Error(), caKeyFile) {
+		t.Errorf("a torn key: %v, want an error that names it", err)
+	}
+}
+
+func TestTokenPersists(t *testing.T) {
+	d := open(t, t.TempDir())
+	first, err := openToken(d)
+	if err != nil || len(first) < 20 {
+		t.Fatalf("token %q: %v", first, err)
+	}
+	if second, err := openToken(d); err != nil || second != first {
+		t.Errorf("the second start made another token: %v", err)
+	}
+	if info, err := os.Stat(d.file(tokenFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: %v %v, want 0600", tokenFile, info.Mode(), err)
+	}
+}
+
+func TestGCPercent(t *testing.T) {
+	for _, c := range []struct {
+		live uint64
+		want int
+	}{{0, 100}, {64 << 20, 100}, {288 << 20, 63}, {512 << 20, 25}, {8 << 30, 25}} {
+		if got := gcPercent(c.live); got != c.want {
+			t.Errorf("live heap %d MiB: GOGC %d, want %d", c.live>>20, got, c.want)
+		}
+	}
+}
