@@ -1,0 +1,178 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"operatord.io/operatord/internal/process/shim"
+)
+
+// attempt is one attempt's directory as it is read.
+type attempt struct {
+	id  ID
+	dir string
+}
+
+func (r *Runtime) attempt(id ID) attempt {
+	return attempt{id: id, dir: filepath.Join(r.dir, id.Group, id.Name, strconv.Itoa(id.Attempt))}
+}
+
+func (a attempt) path(name string) string { return filepath.Join(a.dir, name) }
+
+// locked tells whether a shim (or a daemon about to start one) holds the lock. It asks for a shared one,
+// so that several who ask don't see each other.
+func (a attempt) locked() (bool, error) {
+	fd, err := unix.Open(a.path(shim.LockFile), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open %s: %w", a.path(shim.LockFile), err)
+	}
+	defer unix.Close(fd)
+	for {
+		switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err {
+		case nil:
+			return false, nil
+		case unix.EWOULDBLOCK:
+			return true, nil
+		case unix.EINTR:
+		default:
+			return false, fmt.Errorf("flock %s: %w (does this file system know flock?)", a.path(shim.LockFile), err)
+		}
+	}
+}
+
+// record reads one of the files; an absent one gives an empty record.
+func (a attempt) record(name string) (shim.Record, error) {
+	data, err := os.ReadFile(a.path(name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return shim.Record{}, err
+	}
+	return shim.ParseRecord(data), nil
+}
+
+func (a attempt) has(name string) (bool, error) {
+	_, err := os.Lstat(a.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// view is what the directory says: the public part and what Kill needs.
+type view struct {
+	Process
+	alive  bool // the lock is held
+	cgroup string
+	inode  uint64 // of the main process's pidfd; 0: not known
+}
+
+// read looks at the directory. ErrNotFound: nothing was recorded there.
+func (a attempt) read(b boot) (view, error) {
+	// The lock first: records are written before it is released, so whoever sees it free sees them all.
+	alive, err := a.locked()
+	if err != nil {
+		return view{}, err
+	}
+	data, err := os.ReadFile(a.path(shim.SpecFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return view{}, fmt.Errorf("%s: %w", a.id, ErrNotFound)
+	}
+	if err != nil {
+		return view{}, err
+	}
+	spec := shim.ParseSpec(data)
+	begun, err := a.has(shim.ShimFile)
+	if err != nil {
+		return view{}, err
+	}
+	pid, err := a.record(shim.PIDFile)
+	if err != nil {
+		return view{}, err
+	}
+	exit, err := a.record(shim.ExitFile)
+	if err != nil {
+		return view{}, err
+	}
+	logError, err := a.record(shim.LogErrorFile)
+	if err != nil {
+		return view{}, err
+	}
+	v := view{alive: alive, cgroup: spec.Cgroup}
+	v.Process = Process{
+		ID: a.id, Owner: spec.Owner, Revision: spec.Note, BootID: spec.Boot,
+		Started: micros(pid.Get("started")), Finished: micros(exit.Get("finished")),
+		Error: exit.Get("error"), OOM: exit.Get("oom") != "", LogError: logError.Get("error"),
+	}
+	v.PID, _ = strconv.Atoi(pid.Get("pid"))
+	v.StartTime, _ = strconv.ParseUint(pid.Get("start"), 10, 64)
+	v.inode, _ = strconv.ParseUint(pid.Get("inode"), 10, 64)
+	v.ExitCode, _ = strconv.Atoi(exit.Get("code"))
+	v.Signal, _ = strconv.Atoi(exit.Get("signal"))
+
+	sameBoot := b.same(spec.Boot, spec.Epoch)
+	switch {
+	case exit.Get("code") != "":
+		v.State = Exited
+	case alive && v.PID != 0:
+		v.State = Running
+	case alive:
+		v.State = Starting
+	case !begun:
+		v.State = Created
+	case !sameBoot:
+		v.State, v.Rebooted = Lost, true
+		v.Error = "the machine, or the container operatord ran in, went down while it was running"
+	default:
+		v.State = Lost
+		v.Error = "its shim was killed, so nobody saw how it ended"
+	}
+	if alive {
+		return v, nil
+	}
+	if v.State == Created || !sameBoot {
+		v.Empty = true
+		return v, nil
+	}
+	// The shim takes the FIFO away when nothing is left; killed before that, it leaves it.
+	left, err := a.has(shim.ControlFile)
+	if err != nil {
+		return view{}, err
+	}
+	v.Empty = !left
+	return v, nil
+}
+
+func micros(s string) time.Time {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(n)
+}
+
+// command writes a line to the shim's FIFO. ErrOver: nobody reads it.
+func (a attempt) command(line string) error {
+	fd, err := unix.Open(a.path(shim.ControlFile), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENXIO) {
+		return fmt.Errorf("%s: %w", a.id, ErrOver)
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", a.path(shim.ControlFile), err)
+	}
+	defer unix.Close(fd)
+	// Less than PIPE_BUF, so it is written whole or not at all.
+	if _, err := unix.Write(fd, []byte(line)); err != nil {
+		return fmt.Errorf("write %q to %s: %w", line, a.path(shim.ControlFile), err)
+	}
+	return nil
+}
