@@ -8,6 +8,7 @@ package resource
 
 import (
 	"context"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -76,6 +77,15 @@ func (k *Kind) Version(name string) *Version {
 	return nil
 }
 
+// Subresource finds a subresource in a version; nil if that version doesn't have it.
+func (k *Kind) Subresource(v *Version, name string) *Subresource {
+	s := k.Subresources[name]
+	if s == nil || s.Versions != nil && !slices.Contains(s.Versions, v.Name) {
+		return nil
+	}
+	return s
+}
+
 // Strategy is what upstream's registries call it: how objects of a kind are made, changed and deleted.
 // A strategy may also implement rest.RESTGracefulDeleteStrategy and rest.GarbageCollectionDeleteStrategy.
 type Strategy interface {
@@ -103,7 +113,9 @@ type DeletionHolder interface {
 // update strategy of their own; scale, binding and others are bodies of another kind that are
 // projected onto the object.
 type Subresource struct {
-	Verbs    []string
+	Verbs []string
+	// Versions are those that have it; nil: all of them.
+	Versions []string
 	Strategy rest.RESTUpdateStrategy // nil when Project is set
 	// Body is the kind of the request and answer bodies where it isn't the object's own
 	// (autoscaling/v1 Scale, v1 Binding).

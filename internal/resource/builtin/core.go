@@ -1,0 +1,12 @@
+package builtin
+
+import (
+	"operatord.io/operatord/internal/resource"
+)
+
+func coreGroup(b *builder) []*resource.Kind {
+	return []*resource.Kind{
+		b.configMap(),
+		b.namespace(),
+	}
+}
