@@ -100,18 +100,21 @@ type Action interface {
 // Event is a core/v1 Event in the making.
 type Event struct{ Type, Reason, Message string }
 
-// Machine is an operator that fills one gap a reconcile.
+// Machine is an operator that fills one gap a reconcile. Observe may fail; the rest that is pure may not.
 type Machine[T Object, O any, A Action] interface {
 	// Observe reads the world; the clock is read here and nowhere else.
 	Observe(ctx context.Context, r Reader, obj T) (O, error)
 	// Decide is pure: a flat run of `if gap { return action }`.
 	Decide(obj T, o O) A
-	// Status is pure: a copy of obj whose status is true while a is being done. held says why a won't be
-	// done now (paused, step); empty otherwise.
+	// Status is pure: a copy of obj whose status is true while a is being done. held says why nothing is
+	// done now ("paused", "step"), whether a is a noop or not; empty otherwise. The kit adds status.step
+	// and status.lastAction.
 	Status(obj T, o O, a A, held string) T
 	// Act does one write or one process call, idempotently. ErrRunning: it isn't done yet.
 	Act(ctx context.Context, w Writer, obj T, a A) error
-	// Events is pure; called after Act. Events may be lost by a kill, never doubled.
+	// Events is pure; called after Act, and also without one (a noop, or held) when the status was changed:
+	// then only what the change of status tells is an Event, and a is a noop, or the zero A if that is one.
+	// Events may be lost by a kill, never doubled.
 	Events(old, new T, a A) []Event
 	// Gone clears up after an object that doesn't exist.
 	Gone(ctx context.Context, key Key) error
