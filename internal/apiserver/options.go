@@ -1,0 +1,267 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"operatord.io/operatord/internal/apiserver/rest"
+	"operatord.io/operatord/internal/resource"
+	"operatord.io/operatord/internal/watchcache"
+)
+
+// decodeQuery fills options from the query. Unknown parameters are ignored.
+func decodeQuery(query url.Values, into runtime.Object) error {
+	if len(query) == 0 {
+		return nil
+	}
+	if err := metainternal.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+func invalidOptions(kind string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+}
+
+func (x *exchange) getOptions() (metav1.GetOptions, error) {
+	var o metav1.GetOptions
+	if v, ok := x.query["export"]; ok && len(v) > 0 && v[0] != "false" && v[0] != "0" {
+		return o, apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+	}
+	err := decodeQuery(x.query, &o)
+	return o, err
+}
+
+func (x *exchange) createOptions() (metav1.CreateOptions, error) {
+	var o metav1.CreateOptions
+	if err := decodeQuery(x.query, &o); err != nil {
+		return o, err
+	}
+	return o, invalidOptions("CreateOptions", validation.ValidateCreateOptions(&o))
+}
+
+func (x *exchange) updateOptions() (metav1.UpdateOptions, error) {
+	var o metav1.UpdateOptions
+	if err := decodeQuery(x.query, &o); err != nil {
+		return o, err
+	}
+	return o, invalidOptions("UpdateOptions", validation.ValidateUpdateOptions(&o))
+}
+
+func (x *exchange) patchOptions(pt types.PatchType) (metav1.PatchOptions, error) {
+	var o metav1.PatchOptions
+	if err := decodeQuery(x.query, &o); err != nil {
+		return o, err
+	}
+	return o, invalidOptions("PatchOptions", validation.ValidatePatchOptions(&o, pt))
+}
+
+// deleteOptions are in the body or, when there is none, in the query.
+func (x *exchange) deleteOptions() (*metav1.DeleteOptions, error) {
+	body, err := x.body()
+	if err != nil {
+		return nil, err
+	}
+	o := &metav1.DeleteOptions{}
+	if len(body) > 0 {
+		media, err := bodyType(x.r)
+		if err != nil {
+			return nil, err
+		}
+		if err := decodeDeleteOptions(body, media, o); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	} else if err := decodeQuery(x.query, o); err != nil {
+		return nil, err
+	}
+	o.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
+	return o, invalidOptions("DeleteOptions", validation.ValidateDeleteOptions(o))
+}
+
+// decodeDeleteOptions takes DeleteOptions of meta.k8s.io/v1, of v1, and of any group's own version, as old
+// clients send them.
+func decodeDeleteOptions(body []byte, media string, into *metav1.DeleteOptions) error {
+	gvk := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
+	switch media {
+	case mediaYAML:
+		b, err := yaml.YAMLToJSON(body)
+		if err != nil {
+			return err
+		}
+		body = b
+	case mediaProtobuf:
+		var u runtime.Unknown
+		raw, ok := strings.CutPrefix(string(body), protobufPrefix)
+		if !ok {
+			return errors.New("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+		}
+		if err := u.Unmarshal([]byte(raw)); err != nil {
+			return err
+		}
+		if u.Kind != gvk.Kind {
+			return errors.New("decoded object cannot be converted to DeleteOptions")
+		}
+		return into.Unmarshal(u.Raw)
+	}
+	var head metav1.TypeMeta
+	if err := yaml.Unmarshal(body, &head); err == nil && head.Kind != "" {
+		gv, err := schema.ParseGroupVersion(head.APIVersion)
+		if err != nil {
+			return err
+		}
+		if head.Kind != gvk.Kind {
+			return fmt.Errorf("no kind %q is registered for version %q in scheme", head.Kind, head.APIVersion)
+		}
+		gvk = gv.WithKind(head.Kind)
+	}
+	_, _, err := jsonDecoder.Decode(body, &gvk, into)
+	return err
+}
+
+// listOptions are those of a list, a watch or the deletion of a collection.
+func (x *exchange) listOptions(name string) (watchcache.ListOptions, *internalversion.ListOptions, error) {
+	var out watchcache.ListOptions
+	var o internalversion.ListOptions
+	if err := decodeQuery(x.query, &o); err != nil {
+		return out, nil, err
+	}
+	internalversion.SetListOptionsDefaults(&o, true)
+	if err := invalidOptions("ListOptions", internalvalidation.ValidateListOptions(&o, true)); err != nil {
+		return out, nil, err
+	}
+	sel, err := fieldSelector(x.kind, x.version, o.FieldSelector)
+	if err != nil {
+		return out, nil, err
+	}
+	if name != "" {
+		if sel == nil || sel.Empty() {
+			sel = fields.OneTermEqualSelector("metadata.name", name)
+		} else if given, ok := sel.RequiresExactMatch("metadata.name"); !ok || given != name {
+			return out, nil, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+		}
+	}
+	out = watchcache.ListOptions{
+		Version:           x.version,
+		Namespace:         x.namespace(),
+		Label:             o.LabelSelector,
+		Field:             sel,
+		ResourceVersion:   o.ResourceVersion,
+		Match:             string(o.ResourceVersionMatch),
+		Limit:             o.Limit,
+		Continue:          o.Continue,
+		SendInitialEvents: o.SendInitialEvents,
+		AllowBookmarks:    o.AllowWatchBookmarks,
+	}
+	if o.TimeoutSeconds != nil {
+		out.Timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	return out, &o, nil
+}
+
+// fieldSelector checks a selector's fields against those that the version has.
+func fieldSelector(k *resource.Kind, v *resource.Version, sel fields.Selector) (fields.Selector, error) {
+	if sel == nil || sel.Empty() {
+		return nil, nil
+	}
+	convert := v.Fields.Convert
+	if convert == nil {
+		convert = func(label, value string) (string, string, error) {
+			if label == "metadata.name" || label == "metadata.namespace" {
+				return label, value, nil
+			}
+			for _, n := range v.Fields.Names {
+				if n == label {
+					return label, value, nil
+				}
+			}
+			if k.Custom || len(v.Fields.Names) > 0 {
+				return "", "", fmt.Errorf("field label not supported: %s", label)
+			}
+			return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
+		}
+	}
+	out, err := sel.Transform(convert)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return out, nil
+}
+
+// body reads the request's body, up to the limit.
+func (x *exchange) body() ([]byte, error) {
+	if x.r.Body == nil || x.r.Body == http.NoBody || x.r.ContentLength == 0 {
+		return nil, nil
+	}
+	tooLarge := apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	if x.r.ContentLength > maxBody {
+		return nil, tooLarge
+	}
+	if err := x.rc.SetReadDeadline(time.Now().Add(x.s.cfg.Timeout)); err == nil {
+		defer x.rc.SetReadDeadline(time.Time{})
+	}
+	var data []byte
+	var err error
+	if n := x.r.ContentLength; n > 0 {
+		data = make([]byte, n)
+		_, err = io.ReadFull(x.r.Body, data)
+	} else if data, err = io.ReadAll(io.LimitReader(x.r.Body, maxBody+1)); err == nil && len(data) > maxBody {
+		return nil, tooLarge
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the request body could not be read: %v", err))
+	}
+	return data, nil
+}
+
+// typedBody is a body with the type that its sender says it has.
+func (x *exchange) typedBody() (rest.Body, error) {
+	media, err := bodyType(x.r)
+	if err != nil {
+		return rest.Body{}, err
+	}
+	if media == mediaProtobuf && x.kind.Custom {
+		return rest.Body{}, unsupportedMediaType(mediaJSON, mediaYAML)
+	}
+	data, err := x.body()
+	return rest.Body{Data: data, MediaType: media}, err
+}
+
+// managerOf makes a field manager's name of a User-Agent: what stands before the first slash, printable.
+func managerOf(userAgent string) string {
+	name, _, _ := strings.Cut(userAgent, "/")
+	var b strings.Builder
+	for _, r := range name {
+		if !unicode.IsPrint(r) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(r) > validation.FieldManagerMaxLength {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
