@@ -1,0 +1,133 @@
+package bolt
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"operatord.io/operatord/internal/storage"
+)
+
+// behind is what the present's file does not hold yet.
+type behind struct {
+	mu       sync.Mutex          // held while a batch is published: what is read under it is of one moment
+	changed  map[string]struct{} // keys
+	tail     int64               // bytes of log
+	writing  int64               // bytes of log that the checkpoint in progress will make history of
+	sequence uint64              // of the newest published batch
+}
+
+// publish makes a durable batch visible.
+func (s *Store) publish(h header, events []storage.Event) {
+	b := &s.behind
+	b.mu.Lock()
+	s.mirror.Publish(events)
+	for _, e := range events {
+		b.changed[e.Key()] = struct{}{}
+	}
+	b.sequence = h.sequence
+	b.tail += h.size()
+	due := b.tail >= s.options.CheckpointBytes
+	b.mu.Unlock()
+	if window := storage.Rev(s.options.HistoryRevisions); h.last() > window {
+		s.mirror.Compact(h.last() - window)
+	}
+	if due {
+		select {
+		case s.checkpointDue <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// waitForCheckpoint holds the committer while the log is too far ahead of the present; false when the
+// store closes.
+func (s *Store) waitForCheckpoint() bool {
+	for {
+		s.behind.mu.Lock()
+		over := s.behind.tail+s.behind.writing > 4*s.options.CheckpointBytes
+		s.behind.mu.Unlock()
+		if !over || s.failure() != nil {
+			return true
+		}
+		select {
+		case <-s.checkpointed:
+		case <-s.closing:
+			return false
+		}
+	}
+}
+
+// checkpointer writes checkpoints when they are due, until the store closes.
+func (s *Store) checkpointer() {
+	for {
+		select {
+		case <-s.checkpointDue:
+		case <-s.closing:
+			return
+		}
+		if err := s.checkpoint(0); err != nil {
+			s.options.Log.Error("checkpoint failed", "err", err)
+		}
+	}
+}
+
+// checkpoint brings the present's file up to what is visible, forgets history up to compact or what
+// the window says, and lets go of the log that is then needed for neither.
+func (s *Store) checkpoint(compact storage.Rev) error {
+	s.checkpointing.Lock()
+	defer s.checkpointing.Unlock()
+	if err := s.failure(); err != nil {
+		return err
+	}
+	start := time.Now()
+	b := &s.behind
+	b.mu.Lock()
+	view, err := s.mirror.View(context.Background(), storage.Any())
+	if err != nil {
+		b.mu.Unlock()
+		return err
+	}
+	changed, sequence := b.changed, b.sequence
+	b.changed = make(map[string]struct{})
+	b.writing, b.tail = b.tail, 0
+	b.mu.Unlock()
+
+	m, before := s.durable, s.durable.compacted
+	m.sequence, m.rev = sequence, view.Rev()
+	m.compacted = max(m.compacted, compact, s.mirror.Compacted(), s.log.beyond(s.options.HistoryBytes))
+	keys := make([]string, 0, len(changed))
+	for key := range changed {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	if m, err = s.present.write(view, keys, m); err != nil {
+		b.mu.Lock()
+		for key := range changed {
+			b.changed[key] = struct{}{}
+		}
+		b.tail += b.writing
+		b.writing = 0
+		b.mu.Unlock()
+		if !isFull(err) {
+			s.fail(err)
+		}
+		return err
+	}
+	s.durable = m
+	s.mirror.Compact(m.compacted)
+	s.log.reclaim(m.sequence, m.compacted)
+	b.mu.Lock()
+	b.writing = 0
+	b.mu.Unlock()
+	select {
+	case s.checkpointed <- struct{}{}:
+	default:
+	}
+	s.options.Listener.Checkpointed(len(keys), time.Since(start))
+	if m.compacted > before {
+		s.options.Listener.Compacted(m.compacted)
+	}
+	return nil
+}

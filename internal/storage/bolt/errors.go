@@ -1,0 +1,23 @@
+package bolt
+
+import "fmt"
+
+// CorruptError says that a file does not hold what was written to it. The store does not open then,
+// and puts nothing in its place.
+type CorruptError struct {
+	Path     string
+	Offset   int64  // in bytes; -1 where it is unknown
+	Sequence uint64 // of the batch; 0 where it is unknown
+	What     string
+}
+
+func (e *CorruptError) Error() string {
+	s := fmt.Sprintf("storage: %s is damaged", e.Path)
+	if e.Offset >= 0 {
+		s += fmt.Sprintf(" at offset %d", e.Offset)
+	}
+	if e.Sequence > 0 {
+		s += fmt.Sprintf(" (batch %d)", e.Sequence)
+	}
+	return s + ": " + e.What + ". Nothing was changed. Keep a copy of the directory and restore the last snapshot with `operatord snapshot restore`"
+}

@@ -1,0 +1,305 @@
+package bolt
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"operatord.io/operatord/internal/storage"
+)
+
+// log is the write-ahead log: segments in order, the last of them written to. Only the committer
+// appends; anyone may read.
+type log struct {
+	dir          string
+	salt         salt
+	segmentBytes int64
+	open         func(path string, create bool) (file, error)
+
+	// The committer's own.
+	sequence uint64 // of the last batch
+	spare    spare
+
+	mu       sync.Mutex
+	segments []*segment // those with batches, oldest first
+	bytes    int64      // of all files, spare ones included
+	names    map[string]bool
+}
+
+// spare is how the committer gets its next segment: filling one with zeros takes time, so it asks a
+// goroutine of its own for it before the last is used up.
+type spare struct {
+	asked bool
+	want  chan int64 // bytes needed; capacity 1
+	got   chan readySegment
+	free  chan *segment // recycled, to be used before a new one is made
+}
+
+type readySegment struct {
+	segment *segment
+	err     error
+}
+
+// maxFree is how many segments out of use are kept for reuse; more are deleted.
+const maxFree = 2
+
+func newLog(dir string, s salt, segmentBytes int64, open func(string, bool) (file, error)) *log {
+	return &log{
+		dir: dir, salt: s, segmentBytes: segmentBytes, open: open,
+		names: make(map[string]bool),
+		spare: spare{
+			want: make(chan int64, 1),
+			got:  make(chan readySegment, 1),
+			free: make(chan *segment, maxFree),
+		},
+	}
+}
+
+// active is the segment being written, nil before the first batch.
+func (l *log) active() *segment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.segments) == 0 {
+		return nil
+	}
+	return l.segments[len(l.segments)-1]
+}
+
+// ask has the next segment made, if it isn't already being made.
+func (l *log) ask(need int64) {
+	if !l.spare.asked {
+		l.spare.asked = true
+		l.spare.want <- need
+	}
+}
+
+// prepare makes the segments that the committer asks for, until stop closes.
+func (l *log) prepare(stop <-chan struct{}) {
+	for {
+		select {
+		case need := <-l.spare.want:
+			g, err := l.next(need)
+			l.spare.got <- readySegment{g, err}
+		case <-stop:
+			return
+		}
+	}
+}
+
+// next is an empty segment for a batch of at least need bytes: a recycled one if there is any.
+func (l *log) next(need int64) (*segment, error) {
+	select {
+	case g := <-l.spare.free:
+		if g.size >= need {
+			return g, nil
+		}
+		before := g.size
+		if err := g.grow(need); err != nil {
+			l.spare.free <- g // as it was; its place in the channel is still free
+			return nil, err
+		}
+		l.mu.Lock()
+		l.bytes += g.size - before
+		l.mu.Unlock()
+		return g, nil
+	default:
+	}
+	size := max(need, l.segmentBytes)
+	l.mu.Lock()
+	if len(l.names) == 0 {
+		size = max(need, min(firstSegment, l.segmentBytes)) // a new store starts fast and small
+	}
+	path := l.freeName()
+	l.mu.Unlock()
+	g, err := createSegment(l.open, l.dir, path, size)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		delete(l.names, path)
+		return nil, err
+	}
+	l.bytes += g.size
+	return g, nil
+}
+
+const firstSegment = 1 << 20
+
+// freeName takes a name that no segment has. The caller holds mu.
+func (l *log) freeName() string {
+	for i := 0; ; i++ {
+		path := filepath.Join(l.dir, fmt.Sprintf("log-%04d", i))
+		if !l.names[path] {
+			l.names[path] = true
+			return path
+		}
+	}
+}
+
+// space makes sure that n bytes fit behind the last batch, moving on to the next segment if they
+// don't. It waits for that segment if need be.
+func (l *log) space(n int64) (*segment, error) {
+	g := l.active()
+	if g != nil && g.end+n <= g.size {
+		if g.end+n > g.size/2 {
+			l.ask(n)
+		}
+		return g, nil
+	}
+	for {
+		l.ask(n)
+		ready := <-l.spare.got
+		l.spare.asked = false
+		if ready.err != nil {
+			return nil, ready.err
+		}
+		if ready.segment.size < n { // it was asked for by a smaller batch
+			l.recycle(ready.segment)
+			continue
+		}
+		return ready.segment, nil
+	}
+}
+
+// append writes the batch and returns when it is durable, with the time that the sync took. After an
+// error from the sync nothing may be written any more: what is on the disk is unknown. Before it,
+// nothing that verifies was.
+func (l *log) append(b *batchBuffer, now time.Time) (h header, took time.Duration, synced bool, err error) {
+	h, p := b.seal(l.salt, l.sequence+1, now)
+	g, err := l.space(int64(len(p)))
+	if err != nil {
+		return h, 0, false, err
+	}
+	if _, err := g.f.WriteAt(p, g.end); err != nil {
+		return h, 0, !isFull(err), err
+	}
+	start := time.Now()
+	if err := g.f.Datasync(); err != nil {
+		return h, 0, true, err
+	}
+	took = time.Since(start)
+	l.sequence = h.sequence
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.segments) == 0 || l.segments[len(l.segments)-1] != g {
+		l.segments = append(l.segments, g)
+	}
+	g.note(h)
+	return h, took, true, nil
+}
+
+// reclaim takes segments out of the log that hold nothing but batches up to a sequence and revisions
+// up to another; never the one being written.
+func (l *log) reclaim(sequence uint64, compacted storage.Rev) {
+	l.mu.Lock()
+	var out []*segment
+	for len(l.segments) > 1 {
+		next := l.segments[1] // starts where the first ends
+		if next.sequence > sequence+1 || next.first > compacted+1 {
+			break
+		}
+		out = append(out, l.segments[0])
+		l.segments = append([]*segment(nil), l.segments[1:]...)
+	}
+	var idle []*segment
+	for _, g := range out {
+		g.dead = true
+		if g.readers == 0 {
+			idle = append(idle, g)
+		}
+	}
+	l.mu.Unlock()
+	for _, g := range idle {
+		l.recycle(g)
+	}
+}
+
+// recycle keeps a segment nobody uses for later, or deletes it.
+func (l *log) recycle(g *segment) {
+	l.mu.Lock()
+	g.sequence, g.first, g.end, g.marks, g.marked, g.dead = 0, 0, 0, nil, false, false
+	l.mu.Unlock()
+	if g.size >= l.segmentBytes {
+		select {
+		case l.spare.free <- g:
+			return
+		default:
+		}
+	}
+	// What can't be removed is found and kept for reuse at the next start.
+	_ = g.f.Close()
+	_ = os.Remove(g.path)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes -= g.size
+	delete(l.names, g.path)
+}
+
+// beyond is the revision up to which history must go for the segments to take at most limit bytes; 0
+// where they do.
+func (l *log) beyond(limit int64) storage.Rev {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.segments) - 1; i > 0; i-- {
+		if limit -= l.segments[i].size; limit < l.segments[i-1].size {
+			return l.segments[i].first - 1
+		}
+	}
+	return 0
+}
+
+// behindSegment is the last revision of the segment in a file, upTo if it is the one being written.
+func (l *log) behindSegment(path string, upTo storage.Rev) storage.Rev {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, g := range l.segments {
+		if g.path == path && i+1 < len(l.segments) {
+			return l.segments[i+1].first - 1
+		}
+	}
+	return upTo
+}
+
+// oldest is the first revision that the log still holds, 0 if it holds none.
+func (l *log) oldest() storage.Rev {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.segments) == 0 {
+		return 0
+	}
+	return l.segments[0].first
+}
+
+func (l *log) diskBytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
+// close closes all files. Nobody may be reading or writing.
+func (l *log) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var first error
+	closeFile := func(g *segment) {
+		if err := g.f.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	for _, g := range l.segments {
+		closeFile(g)
+	}
+	for {
+		select {
+		case g := <-l.spare.free:
+			closeFile(g)
+		case ready := <-l.spare.got:
+			if ready.segment != nil {
+				closeFile(ready.segment)
+			}
+		default:
+			return first
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package bolt
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+
+	"operatord.io/operatord/internal/storage"
+)
+
+// present is the bbolt file: each present key by name, and how far into the log it reaches. Its value
+// is: revision uint64, revision that created the key uint64, the value, CRC-32C over all that and the
+// key, seeded with the salt. Integers are little-endian.
+type present struct {
+	db   *bbolt.DB
+	path string
+	salt salt
+}
+
+var (
+	presentBucket = []byte("present")
+	metaBucket    = []byte("meta")
+)
+
+// meta is what the file says of itself. It is written in the same transaction as the keys that it
+// speaks of.
+type meta struct {
+	id        [16]byte // of the store; random
+	salt      salt
+	sequence  uint64      // of the newest batch that is in the file
+	rev       storage.Rev // of the newest event that is in the file
+	compacted storage.Rev
+	keys      uint64
+	sum       uint64 // of all keys' checks
+}
+
+const metaKey = "meta" // one value: either all of it is of one transaction, or none verifies
+
+func (m meta) encode() []byte {
+	b := binary.LittleEndian.AppendUint32(nil, formatNumber)
+	b = append(b, m.id[:]...)
+	b = append(b, m.salt[:]...)
+	for _, n := range []uint64{m.sequence, uint64(m.rev), uint64(m.compacted), m.keys, m.sum} {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+const metaSize = 4 + 16 + 16 + 5*8 + 4
+
+func decodeMeta(b []byte) (m meta, err error) {
+	le := binary.LittleEndian
+	if len(b) >= 4 && le.Uint32(b) != formatNumber {
+		return m, fmt.Errorf("format %d, this program knows %d: use the version that wrote it", le.Uint32(b), formatNumber)
+	}
+	if len(b) != metaSize || crc32.Checksum(b[:metaSize-4], castagnoli) != le.Uint32(b[metaSize-4:]) {
+		return m, errors.New("its description of itself does not verify")
+	}
+	copy(m.id[:], b[4:])
+	copy(m.salt[:], b[20:])
+	n := func(i int) uint64 { return le.Uint64(b[36+8*i:]) }
+	m.sequence, m.rev, m.compacted, m.keys, m.sum = n(0), storage.Rev(n(1)), storage.Rev(n(2)), n(3), n(4)
+	return m, nil
+}
+
+// check is what ends a stored value.
+func (s salt) check(key, stored []byte) uint32 {
+	return crc32.Update(crc32.Update(s.seed(0), castagnoli, key), castagnoli, stored)
+}
+
+func (s salt) encode(kv *storage.KV) []byte {
+	b := make([]byte, 0, 16+len(kv.Value)+4)
+	b = binary.LittleEndian.AppendUint64(b, uint64(kv.Rev))
+	b = binary.LittleEndian.AppendUint64(b, uint64(kv.Created))
+	b = append(b, kv.Value...)
+	return binary.LittleEndian.AppendUint32(b, s.check([]byte(kv.Key), b))
+}
+
+func (s salt) decode(key, stored []byte) (*storage.KV, uint32, bool) {
+	n := len(stored) - 4
+	if n < 16 {
+		return nil, 0, false
+	}
+	le := binary.LittleEndian
+	check := le.Uint32(stored[n:])
+	if s.check(key, stored[:n]) != check {
+		return nil, 0, false
+	}
+	return &storage.KV{
+		Key: string(key), Value: own(stored[16:n]),
+		Rev: storage.Rev(le.Uint64(stored)), Created: storage.Rev(le.Uint64(stored[8:])),
+	}, check, true
+}
+
+// boltOptions: the free list is written with each (large, rare) transaction, so that opening needs no
+// scan; the map starts large, since growing it would wait for readers.
+func boltOptions() *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:         lockWait,
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: 1 << 30,
+		NoStatistics:    true,
+	}
+}
+
+// firstRev is the revision of an empty store. It isn't 0: a revision is also what clients send back,
+// and to them 0 says "any".
+const firstRev = 1
+
+// createPresent makes the file of a new store. It gets its name when it is complete and durable.
+func createPresent(dir, path string) error {
+	unfinished := path + ".new"
+	if err := os.Remove(unfinished); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	m := meta{rev: firstRev}
+	if _, err := rand.Read(m.id[:]); err != nil {
+		return err
+	}
+	if _, err := rand.Read(m.salt[:]); err != nil {
+		return err
+	}
+	db, err := bbolt.Open(unfinished, 0o600, boltOptions())
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		if _, err := tx.CreateBucket(presentBucket); err != nil {
+			return err
+		}
+		b, err := tx.CreateBucket(metaBucket)
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte(metaKey), m.encode())
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(unfinished, path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// openPresent opens the file and reads all of it.
+func openPresent(path string) (p *present, m meta, keys []*storage.KV, err error) {
+	if err := warm(path); err != nil {
+		return nil, m, nil, fmt.Errorf("storage: read %s: %w", path, err)
+	}
+	p = &present{path: path}
+	err = p.guard(func() error {
+		db, err := bbolt.Open(path, 0o600, boltOptions())
+		if err != nil {
+			return fmt.Errorf("storage: open %s: %w", path, err)
+		}
+		db.AllocSize = 1 << 20 // the file grows by this much more than it must
+		p.db = db
+		m, keys, err = p.load()
+		return err
+	})
+	if err != nil {
+		if p.db != nil {
+			err = errors.Join(err, p.db.Close())
+		}
+		return nil, m, nil, err
+	}
+	return p, m, keys, nil
+}
+
+func (p *present) load() (m meta, keys []*storage.KV, err error) {
+	damaged := func(what string) error { return &CorruptError{Path: p.path, Offset: -1, What: what} }
+	err = p.db.View(func(tx *bbolt.Tx) error {
+		mb, pb := tx.Bucket(metaBucket), tx.Bucket(presentBucket)
+		if mb == nil || pb == nil {
+			return damaged("it is a bbolt file, but not a store's")
+		}
+		if m, err = decodeMeta(mb.Get([]byte(metaKey))); err != nil {
+			return damaged(err.Error())
+		}
+		p.salt = m.salt
+		keys = make([]*storage.KV, 0, min(m.keys, 1<<20))
+		sum := uint64(0)
+		err := pb.ForEach(func(k, v []byte) error {
+			kv, check, ok := p.salt.decode(k, v)
+			if !ok {
+				return damaged(fmt.Sprintf("the value of key %q does not verify", k))
+			}
+			sum += uint64(check)
+			keys = append(keys, kv)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if uint64(len(keys)) != m.keys || sum != m.sum {
+			return damaged(fmt.Sprintf("it holds %d keys with sum %x, and says that it holds %d with sum %x", len(keys), sum, m.keys, m.sum))
+		}
+		return nil
+	})
+	return m, keys, err
+}
+
+// write brings the file to a view: the changed keys, in order, and what they make of m. It returns
+// the meta as written. m's sequence, rev and compacted are the view's already.
+func (p *present) write(v storage.View, changed []string, m meta) (meta, error) {
+	err := p.guard(func() error {
+		return p.db.Update(func(tx *bbolt.Tx) error {
+			b := tx.Bucket(presentBucket)
+			for _, name := range changed {
+				key := []byte(name)
+				if old := b.Get(key); old != nil {
+					_, check, ok := p.salt.decode(key, old)
+					if !ok {
+						return &CorruptError{Path: p.path, Offset: -1, What: fmt.Sprintf("the value of key %q does not verify", name)}
+					}
+					m.sum -= uint64(check)
+					m.keys--
+				}
+				kv, ok := v.Get(name)
+				if !ok {
+					if err := b.Delete(key); err != nil {
+						return err
+					}
+					continue
+				}
+				stored := p.salt.encode(kv)
+				m.sum += uint64(binary.LittleEndian.Uint32(stored[len(stored)-4:]))
+				m.keys++
+				if err := b.Put(key, stored); err != nil {
+					return err
+				}
+			}
+			return tx.Bucket(metaBucket).Put([]byte(metaKey), m.encode())
+		})
+	})
+	return m, err
+}
+
+// guard turns bbolt's panics over damaged pages, and faults of its map, into errors.
+func (p *present) guard(f func() error) (err error) {
+	faults := debug.SetPanicOnFault(true)
+	defer debug.SetPanicOnFault(faults)
+	defer func() {
+		if r := recover(); r != nil {
+			err = &CorruptError{Path: p.path, Offset: -1, What: fmt.Sprint(r)}
+		}
+	}()
+	return f()
+}
+
+func presentPath(dir string) string { return filepath.Join(dir, "present.db") }

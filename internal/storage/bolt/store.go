@@ -1,0 +1,217 @@
+// Package bolt is the embedded store: a log that acknowledges, and a bbolt file behind it.
+//
+// A write is queued; one goroutine, the committer, makes a batch of what is queued, checks it against
+// the present, appends it to the log with one fdatasync, publishes it to the mirror and answers. The
+// log is also history: watchers and old views that the mirror's ring no longer serves read it. The
+// present is written to bbolt much later, in large sorted transactions (checkpoints), so that opening
+// reads bbolt and then only the end of the log. What is below both the checkpoint and the window of
+// history is recycled.
+//
+// Nothing is visible before it is durable. After a failed sync nothing is written any more: what the
+// disk holds is only known after reading it again, at the next open.
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"operatord.io/operatord/internal/storage"
+	"operatord.io/operatord/internal/storage/mirror"
+)
+
+// Store is an open store. Open makes one; Close must be called.
+type Store struct {
+	options Options
+	lock    *os.File
+	log     *log
+	present *present
+	mirror  *mirror.Mirror
+
+	queue         chan *request
+	closing       chan struct{}
+	committerDone chan struct{}
+	tasks         sync.WaitGroup
+	closeOnce     sync.Once
+	closeErr      error
+
+	failed atomic.Pointer[error] // why nothing is written until a restart
+
+	behind        behind
+	checkpointDue chan struct{} // capacity 1
+	checkpointed  chan struct{} // capacity 1
+
+	checkpointing sync.Mutex
+	durable       meta // guarded by checkpointing: what the present's file says
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// Open opens the store in a directory, or makes one if there is none. It refuses a directory that
+// another process has open, and with a *CorruptError one whose files don't hold what was written to
+// them.
+func Open(ctx context.Context, options Options) (storage.Store, error) {
+	o := options.orDefaults()
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("storage: %w", err)
+	}
+	held, err := lock(ctx, filepath.Join(o.Dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	s, err := open(o)
+	if err != nil {
+		return nil, errors.Join(err, held.Close())
+	}
+	s.lock = held
+	return s, nil
+}
+
+func open(o Options) (*Store, error) {
+	logDir, path := filepath.Join(o.Dir, "log"), filepath.Join(o.Dir, "present.db")
+	if err := create(o.Dir, logDir, path); err != nil {
+		return nil, err
+	}
+	p, m, keys, err := openPresent(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		options: o, present: p, durable: m,
+		log:           newLog(logDir, m.salt, o.SegmentBytes, o.openLog),
+		queue:         make(chan *request, queueLength),
+		closing:       make(chan struct{}),
+		committerDone: make(chan struct{}),
+		checkpointDue: make(chan struct{}, 1),
+		checkpointed:  make(chan struct{}, 1),
+	}
+	s.mirror = mirror.New(m.rev, m.compacted, keys, mirror.Options{
+		RingEvents: o.RingEvents, RingBytes: o.RingBytes, History: history{s}, Listener: o.Listener,
+	})
+	r, err := recoverLog(s.log, m, s.mirror)
+	if err != nil {
+		s.mirror.Close()
+		return nil, errors.Join(err, p.db.Close())
+	}
+	s.behind = behind{changed: r.changed, tail: r.tail, sequence: s.log.sequence}
+	if window := storage.Rev(o.HistoryRevisions); s.mirror.Rev() > window {
+		s.mirror.Compact(s.mirror.Rev() - window)
+	}
+	s.log.reclaim(m.sequence, m.compacted)
+	if oldest := s.log.oldest(); oldest > firstRev+1 {
+		s.mirror.Compact(oldest - 1)
+	}
+	s.tasks.Go(func() { s.log.prepare(s.committerDone) })
+	s.tasks.Go(s.checkpointer)
+	s.tasks.Go(s.committer)
+	return s, nil
+}
+
+// create makes the files of a new store where there are none.
+func create(dir, logDir, path string) error {
+	_, err := os.Stat(path)
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if entries, err := os.ReadDir(logDir); err == nil && len(entries) > 0 {
+		return &CorruptError{Path: path, Offset: -1, What: "the file is missing, and there is a log of a store beside it"}
+	}
+	if err := os.MkdirAll(logDir, 0o700); err != nil {
+		return fmt.Errorf("storage: %w", err)
+	}
+	if err := createPresent(dir, path); err != nil {
+		return fmt.Errorf("storage: create %s: %w", path, err)
+	}
+	return nil
+}
+
+// View is the store at one revision; see storage.Store.
+func (s *Store) View(ctx context.Context, at storage.At) (storage.View, error) {
+	return s.mirror.View(ctx, at)
+}
+
+// Watch gives events of keys with the prefix after a revision; see storage.Store.
+func (s *Store) Watch(ctx context.Context, prefix string, after storage.Rev) (storage.Watcher, error) {
+	return s.mirror.Watch(ctx, prefix, after)
+}
+
+// Compact forgets history up to and including r, for good when it returns.
+func (s *Store) Compact(ctx context.Context, r storage.Rev) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if r > s.mirror.Rev() {
+		return storage.ErrFuture
+	}
+	if r <= s.mirror.Compacted() {
+		return nil
+	}
+	return s.checkpoint(r)
+}
+
+// Status is what the store says about itself.
+func (s *Store) Status() storage.Status {
+	st := storage.Status{
+		Rev: s.mirror.Rev(), Compacted: s.mirror.Compacted(), Keys: s.mirror.Len(),
+		DiskBytes: s.log.diskBytes(),
+	}
+	if info, err := os.Stat(s.present.path); err == nil {
+		st.DiskBytes += onDisk(info)
+	}
+	st.Err = s.failure()
+	return st
+}
+
+// fail ends writing until the store is opened again.
+func (s *Store) fail(err error) {
+	if s.failed.CompareAndSwap(nil, &err) {
+		s.options.Log.Error("storage is read-only until a restart", "err", err)
+		s.options.Listener.Failed(err)
+	}
+}
+
+func (s *Store) failure() error {
+	if p := s.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Close ends writers and watchers with ErrClosed, brings the present up to date and lets go of the
+// directory. Everything acknowledged is durable without it.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() {
+		close(s.closing)
+		s.tasks.Wait()
+		var err error
+		if s.failure() == nil {
+			err = s.checkpoint(0)
+		}
+		s.mirror.Close()
+		s.closeErr = errors.Join(err, s.log.close(), s.present.db.Close(), s.lock.Close())
+	})
+	return s.closeErr
+}
+
+// history is the log as the mirror's past.
+type history struct{ s *Store }
+
+func (h history) Read(ctx context.Context, prefix string, after storage.Rev, max int) ([]storage.Event, storage.Rev, error) {
+	m := h.s.mirror
+	if after < m.Compacted() {
+		return nil, 0, storage.ErrCompacted
+	}
+	events, reached, err := h.s.log.read(ctx, prefix, after, m.Rev(), max)
+	if damage := (*CorruptError)(nil); errors.As(err, &damage) {
+		// The present does not depend on it: give up that part of history, and whoever needs it starts
+		// again from a view.
+		h.s.options.Log.Error("history is damaged and given up", "err", err)
+		m.Compact(h.s.log.behindSegment(damage.Path, m.Rev()))
+		return nil, 0, storage.ErrCompacted
+	}
+	return events, reached, err
+}
