@@ -71,6 +71,7 @@ func (a attempt) has(name string) (bool, error) {
 // view is what the directory says: the public part and what Kill needs.
 type view struct {
 	Process
+	dir    string
 	alive  bool // the lock is held
 	cgroup string
 	inode  uint64 // of the main process's pidfd; 0: not known
@@ -107,7 +108,7 @@ func (a attempt) read(b boot) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	v := view{alive: alive, cgroup: spec.Cgroup}
+	v := view{dir: a.dir, alive: alive, cgroup: spec.Cgroup}
 	v.Process = Process{
 		ID: a.id, Owner: spec.Owner, Revision: spec.Note, BootID: spec.Boot,
 		Started: micros(pid.Get("started")), Finished: micros(exit.Get("finished")),

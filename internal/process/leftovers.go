@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker is in the environment of every process, so that descendants are known when the shim is dead
-// and there is no cgroup.
+// marker and the attempt's directory are in the environment of every process, so that descendants are
+// known when the shim is dead and there is no cgroup.
 const marker = "OPERATORD_PROCESS="
 
 // killWait bounds how long Kill waits for what it has killed.
@@ -91,7 +91,7 @@ func findLeftovers(v view) ([]leftover, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := []byte(marker + v.ID.String())
+	want := []byte(marker + v.dir)
 	var found []leftover
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)

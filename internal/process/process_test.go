@@ -230,7 +230,7 @@ func TestEnvironmentAndWorkingDirectory(t *testing.T) {
 	for l := range strings.Lines(logOf(t, r, spec.ID)) {
 		got = append(got, strings.TrimSuffix(strings.SplitN(l, " ", 4)[3], "\n"))
 	}
-	want := []string{dir, "two", `lines \n and a backslash`, spec.ID.String(), "args  last arg", "0"}
+	want := []string{dir, "two", `lines \n and a backslash`, r.attempt(spec.ID).dir, "args  last arg", "0"}
 	if strings.Join(got, "|") != strings.Join(want, "|") {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -302,7 +302,7 @@ func TestSignalKillRemove(t *testing.T) {
 		if p.ExitCode != 137 || p.Signal != 9 {
 			t.Errorf("after Kill: %+v", p)
 		}
-		if left := marked(t, deaf.ID); len(left) > 0 {
+		if left := marked(t, r, deaf.ID); len(left) > 0 {
 			t.Errorf("still running: %v", left)
 		}
 		if err := r.Kill(background, deaf.ID); err != nil {
@@ -325,16 +325,15 @@ func signalUntil(t *testing.T, r *Runtime, id ID, sig syscall.Signal, done func(
 }
 
 // marked finds processes that carry an attempt's marker.
-func marked(t *testing.T, id ID) []int {
+func marked(t *testing.T, r *Runtime, id ID) []int {
 	t.Helper()
-	found, err := findLeftovers(view{Process: Process{ID: id}})
+	found, err := findLeftovers(view{dir: r.attempt(id).dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer closeAll(found)
 	var pids []int
 	for _, l := range found {
-		// Shims have the marker in their spec, not in their environment.
 		pids = append(pids, l.pid)
 	}
 	return pids
@@ -354,7 +353,7 @@ func TestS64GrandchildHoldsOutput(t *testing.T) {
 		if p.ExitCode != 0 || !strings.Contains(logOf(t, r, spec.ID), "stdout F done") {
 			t.Errorf("%+v", p)
 		}
-		if left := marked(t, spec.ID); len(left) > 0 {
+		if left := marked(t, r, spec.ID); len(left) > 0 {
 			t.Errorf("still running: %v", left)
 		}
 	})
@@ -364,7 +363,7 @@ func TestS64GrandchildHoldsOutput(t *testing.T) {
 func TestS68Output(t *testing.T) {
 	t.Run("capped", func(t *testing.T) {
 		r := open(t, t.TempDir(), Options{})
-		spec := script("loud", "head -c 60000000 /dev/zero | tr '\\0' 'a' | fold -w 99; echo end")
+		spec := script("loud", "head -c 60000000 /dev/zero | tr '\\0' 'a' | fold -w 99; echo; echo end")
 		spec.LogBytes, spec.LogFiles = 1<<20, 3
 		ensure(t, r, spec)
 		if p := await(t, r, spec.ID, empty); p.ExitCode != 0 || p.LogError != "" {
@@ -386,7 +385,8 @@ func TestS68Output(t *testing.T) {
 			t.Errorf("logs %v hold %d bytes", logs, total)
 		}
 		if !strings.HasSuffix(logOf(t, r, spec.ID), "stdout F end\n") {
-			t.Error("the end is missing")
+			l := logOf(t, r, spec.ID)
+			t.Errorf("the end is missing: %q", l[max(0, len(l)-300):])
 		}
 	})
 	t.Run("log is a directory, then not", func(t *testing.T) {
@@ -446,7 +446,7 @@ func TestShimKilled(t *testing.T) {
 		spec := script("orphaned", "setsid sleep 1000 & exec sleep 1000")
 		ensure(t, r, spec)
 		await(t, r, spec.ID, running)
-		awaitChildren(t, spec.ID, 2)
+		awaitChildren(t, r, spec.ID, 2)
 		rec, err := r.attempt(spec.ID).record(shim.ShimFile)
 		if err != nil {
 			t.Fatal(err)
@@ -471,7 +471,7 @@ func TestShimKilled(t *testing.T) {
 		if p = await(t, r, spec.ID, empty); p.State != Lost {
 			t.Errorf("%+v", p)
 		}
-		if left := marked(t, spec.ID); len(left) > 0 {
+		if left := marked(t, r, spec.ID); len(left) > 0 {
 			t.Errorf("still running: %v", left)
 		}
 	})
@@ -479,10 +479,10 @@ func TestShimKilled(t *testing.T) {
 
 // awaitChildren waits until n processes carry the marker. What it waits for is other processes' exec, of
 // which nothing tells; it yields between looks.
-func awaitChildren(t *testing.T, id ID, n int) {
+func awaitChildren(t *testing.T, r *Runtime, id ID, n int) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	for len(marked(t, id)) < n {
+	for len(marked(t, r, id)) < n {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s never had %d processes", id, n)
 		}

@@ -67,7 +67,7 @@ func (r *Runtime) start(a attempt, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	record := spec.record(r.boot, cgroup).Record()
+	record := spec.record(a, r.boot, cgroup).Record()
 	if err := replaceFile(a.path(shim.SpecFile), record.Format()); err != nil {
 		return err
 	}
@@ -111,10 +111,10 @@ func (r *Runtime) spawn(a attempt, spec Spec, lock, control int) error {
 }
 
 // record is the spec as the shim reads it.
-func (s Spec) record(b boot, cgroup string) *shim.Spec {
+func (s Spec) record(a attempt, b boot, cgroup string) *shim.Spec {
 	rec := &shim.Spec{
 		Format: shim.SpecFormat, Owner: s.Owner, Note: s.Revision, Args: s.Args, Dir: s.Dir,
-		Env:    append(s.Env[:len(s.Env):len(s.Env)], marker+s.ID.String()),
+		Env:    append(s.Env[:len(s.Env):len(s.Env)], marker+a.dir),
 		Cgroup: cgroup, Boot: b.id, Epoch: b.epoch,
 	}
 	if s.LogBytes > 0 {
