@@ -109,8 +109,10 @@ func TestS59LabelsAreBounded(t *testing.T) {
 	}
 	s.Resource("widgets.example.com")
 	s.Request("get", "widgets.example.com", "404", time.Millisecond)
-	s.WatchOpened("widgets.example.com")
+	s.Watchers("widgets.example.com", 1)
 	s.Forget("widgets.example.com")
+	s.Watchers("widgets.example.com", 0) // the last watch ends a moment later
+	s.Request("watch", "widgets.example.com", "200", time.Second)
 	after := scrape(t, s)
 	if strings.Contains(after, "widgets") {
 		t.Error("series of a resource that is no longer served are still there")
