@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"operatord.io/operatord/api/v1alpha1"
+	"operatord.io/operatord/internal/controller"
+)
+
+// Act does a. Every write says which object it was decided for (by uid and resourceVersion), so that what has
+// changed meanwhile is a conflict, and is decided again.
+func (op *Operator) Act(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster, a Action) error {
+	if cl.DeletionTimestamp != nil {
+		op.copies.cancel(func(key controller.Key) bool { return key == keyOf(cl) })
+	}
+	switch {
+	case a.kind == actRestore:
+		return op.restore(ctx, w, cl, a)
+	case a.kind == actCreate:
+		return op.create(ctx, w, cl, a)
+	case a.kind == actElect:
+		return op.elect(ctx, w, a)
+	case a.kind == actRemove && a.target == targetData:
+		if err := op.disk.RemoveAll(op.home(cl.UID)); err != nil {
+			return fmt.Errorf("remove the members' data: %w", err)
+		}
+		return op.release(ctx, w, cl)
+	case a.kind == actRemove && a.target == targetFinalizer:
+		return op.release(ctx, w, cl)
+	case a.kind == actRemove:
+		return op.remove(ctx, w, a.pod.Pod)
+	}
+	return nil
+}
+
+// Gone ends the copies of a Cluster that doesn't exist any more. Its data, if someone took the finalizer off by
+// hand or asked to leave it, stays.
+func (op *Operator) Gone(_ context.Context, key controller.Key) error {
+	op.copies.cancel(func(k controller.Key) bool { return k == key })
+	return nil
+}
+
+func (op *Operator) restore(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster, a Action) error {
+	if err := op.claim(ctx, w, cl); err != nil {
+		return err
+	}
+	target := op.restored(cl.UID)
+	if a.backup == nil {
+		return op.copies.wait(ctx, target)
+	}
+	return op.copies.do(ctx, keyOf(cl), target, func(ctx context.Context) error {
+		return op.fill(ctx, target, filepath.Join(op.home(cl.UID), "restore.tmp"), func(tmp string) error {
+			return op.unpack(ctx, a.backup, tmp)
+		})
+	})
+}
+
+func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster, a Action) error {
+	if err := op.claim(ctx, w, cl); err != nil {
+		return err
+	}
+	data := filepath.Join(op.home(cl.UID), strconv.Itoa(a.ordinal))
+	owner := op.owner(cl)
+	err := op.copies.do(ctx, keyOf(cl), data, func(ctx context.Context) error {
+		return op.fill(ctx, data, data+".tmp", func(tmp string) error {
+			if cl.Spec.RestoreFrom != "" {
+				if err := op.copyTree(ctx, op.restored(cl.UID), tmp, owner); err != nil {
+					return err
+				}
+			}
+			return op.give(tmp, owner)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	// AlreadyExists is an error like any other: what stands there is observed and decided on.
+	return w.Create(ctx, op.pod(cl, a.target, data))
+}
+
+// elect takes the label from whoever else has it before it gives it: two never lead.
+func (op *Operator) elect(ctx context.Context, w controller.Writer, a Action) error {
+	for _, m := range a.others {
+		pod := m.Pod.DeepCopy()
+		delete(pod.Labels, v1alpha1.RoleLabel)
+		if err := w.Update(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("take the lead from %s: %w", pod.Name, err)
+		}
+	}
+	if a.pod.Labelled {
+		return nil
+	}
+	pod := a.pod.Pod.DeepCopy()
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, v1alpha1.RoleLabel, v1alpha1.RoleLeader)
+	if err := w.Update(ctx, pod); err != nil {
+		return fmt.Errorf("give the lead to %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+func (op *Operator) remove(ctx context.Context, w controller.Writer, pod *corev1.Pod) error {
+	err := w.Delete(ctx, podKind, controller.Key{Namespace: pod.Namespace, Name: pod.Name}, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// claim sets the finalizer, before anything is made that it must clear up.
+func (op *Operator) claim(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster) error {
+	if slices.Contains(cl.Finalizers, v1alpha1.ClusterFinalizer) {
+		return nil
+	}
+	return setFinalizers(ctx, w, cl, append(slices.Clone(cl.Finalizers), v1alpha1.ClusterFinalizer))
+}
+
+// release takes the finalizer off.
+func (op *Operator) release(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster) error {
+	rest := slices.DeleteFunc(slices.Clone(cl.Finalizers), func(f string) bool { return f == v1alpha1.ClusterFinalizer })
+	err := setFinalizers(ctx, w, cl, rest)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// setFinalizers is a patch, because an update would write the whole object as this version of the types knows it.
+func setFinalizers(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             cl.UID,
+		"resourceVersion": cl.ResourceVersion,
+		"finalizers":      finalizers,
+	}})
+	if err != nil {
+		return err
+	}
+	return w.Patch(ctx, clusterKind, keyOf(cl), types.MergePatchType, patch, "")
+}
+
+func keyOf(cl *v1alpha1.Cluster) controller.Key {
+	return controller.Key{Namespace: cl.Namespace, Name: cl.Name}
+}

@@ -1,0 +1,104 @@
+// Package cluster is the operator of the kind Cluster: so many members, one leader, and a backup's data from
+// the start.
+//
+// A reconcile observes the world (Pods with a member's name, the proof of a restore, the clock), decides what
+// the one gap to fill is, writes a status that is true meanwhile, and does that one thing. Decide is the
+// runbook: a flat run of ifs, pure, with a table test that reads like it. Nothing that a decision needs lives
+// in memory: what can't be undone is checked against the world (a directory, a label, a Pod), and what the
+// world forgets (who led, who died how often) is in the status before it is acted upon. So a kill at any
+// instruction only repeats the same decision.
+//
+// docs/cluster.md is the contract in the words of its users.
+package cluster
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"operatord.io/operatord/api/v1alpha1"
+	"operatord.io/operatord/internal/controller"
+)
+
+// Kinds that the operator reads.
+var (
+	clusterKind = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "Cluster"}
+	backupKind  = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "Backup"}
+	podKind     = schema.GroupKind{Kind: "Pod"}
+)
+
+const (
+	backupAgain    = 10 * time.Second // between two looks at a backup that can't be had
+	unreadyLeader  = 6 * time.Second  // 5 s, and one because Kubernetes' times are whole seconds
+	stableAfter    = 10 * time.Minute // a member that lived this long has not crashed before
+	firstBackOff   = 10 * time.Second // after the second death in a row; then twice as long each time
+	longestBackOff = 300 * time.Second
+	actPatience    = 100 * time.Millisecond // how long an action waits for its copy before it leaves the worker
+)
+
+// Options make an Operator. DataDir and Binary are required.
+type Options struct {
+	DataDir string           // the daemon's data directory; members' data is in DataDir/clusters/UID
+	Binary  string           // absolute path of operatord, which default members run
+	Now     func() time.Time // nil: time.Now
+	Log     *slog.Logger     // nil: slog.Default
+}
+
+// Operator is the state machine of Clusters. Its methods are safe for concurrent use by several workers as
+// long as each Cluster is with one at a time.
+type Operator struct {
+	dir    string // DataDir/clusters
+	binary string
+	now    func() time.Time
+	log    *slog.Logger
+	disk   disk
+	copies *copies
+	root   bool // the daemon may give files away
+}
+
+var (
+	_ controller.Machine[*v1alpha1.Cluster, Observation, Action] = (*Operator)(nil)
+	_ controller.Subject                                         = (*v1alpha1.Cluster)(nil)
+)
+
+// New makes the operator. Close it when its controller has ended.
+func New(o Options) *Operator {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return newOperator(o, osDisk{}, actPatience, os.Geteuid() == 0)
+}
+
+func newOperator(o Options, d disk, patience time.Duration, root bool) *Operator {
+	return &Operator{
+		dir:    filepath.Join(o.DataDir, "clusters"),
+		binary: o.Binary,
+		now:    o.Now,
+		log:    o.Log,
+		disk:   d,
+		copies: newCopies(o.Now, patience),
+		root:   root,
+	}
+}
+
+// For is the kind whose objects are reconciled.
+func (op *Operator) For() schema.GroupKind { return clusterKind }
+
+// Hints are the Clusters whose copy has ended.
+func (op *Operator) Hints() <-chan controller.Key { return op.copies.hints }
+
+// Close ends all copies and waits for them. What they left is emptied when they are begun again.
+func (op *Operator) Close() { op.copies.close() }
+
+// home is where everything of one Cluster is.
+func (op *Operator) home(uid types.UID) string { return filepath.Join(op.dir, string(uid)) }
+
+// restored is the directory whose existence proves that the backup has been restored.
+func (op *Operator) restored(uid types.UID) string { return filepath.Join(op.home(uid), "restored") }

@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"operatord.io/operatord/api/v1alpha1"
+)
+
+// conditions sets Ready, Progressing and Degraded in cl's status. Their lastTransitionTime moves only when
+// their status flips.
+func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
+	why := a.why
+	if held != "" {
+		why = fmt.Sprintf("%s: %s; %s %s waits", held, a.why, a.kind, a.target)
+	}
+	set := func(typ string, status metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&cl.Status.Conditions, metav1.Condition{
+			Type: typ, Status: status, Reason: reason, Message: message,
+			ObservedGeneration: cl.Generation, LastTransitionTime: seconds(o.Now),
+		})
+	}
+	deleting := cl.DeletionTimestamp != nil
+
+	switch {
+	case deleting:
+		set(v1alpha1.ConditionReady, metav1.ConditionFalse, reasonDeleting, why)
+	case a.done():
+		set(v1alpha1.ConditionReady, metav1.ConditionTrue, reasonComplete, summary(cl))
+	default:
+		set(v1alpha1.ConditionReady, metav1.ConditionFalse, string(cl.Status.Phase), why)
+	}
+
+	switch {
+	case deleting:
+		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, reasonDeleting, why)
+	case a.done():
+		set(v1alpha1.ConditionProgressing, metav1.ConditionFalse, reasonComplete, summary(cl))
+	case held != "" && cl.Spec.Paused:
+		set(v1alpha1.ConditionProgressing, metav1.ConditionUnknown, reasonPaused, why)
+	case held != "":
+		set(v1alpha1.ConditionProgressing, metav1.ConditionUnknown, reasonStepping, why)
+	case a.reason == reasonNameTaken, a.reason == reasonBackupNotFound, a.reason == reasonRestoreFailed:
+		set(v1alpha1.ConditionProgressing, metav1.ConditionFalse, a.reason, why)
+	default:
+		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, a.reason, why)
+	}
+
+	looping := crashLooping(cl, o)
+	switch {
+	case deleting && cl.Status.Phase == v1alpha1.PhaseDegraded:
+		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, reasonDeleting, why)
+	case deleting:
+		set(v1alpha1.ConditionDegraded, metav1.ConditionFalse, reasonDeleting, why)
+	case a.reason == reasonNameTaken, a.reason == reasonBackupNotFound, a.reason == reasonRestoreFailed:
+		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, a.reason, why)
+	case looping != "":
+		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, reasonMemberCrashLooping, looping)
+	case cl.Status.Phase != v1alpha1.PhaseDegraded && a.done():
+		set(v1alpha1.ConditionDegraded, metav1.ConditionFalse, reasonComplete, summary(cl))
+	case cl.Status.Phase != v1alpha1.PhaseDegraded:
+		set(v1alpha1.ConditionDegraded, metav1.ConditionFalse, string(cl.Status.Phase), why)
+	case cl.Status.Leader == "":
+		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, reasonLeaderLost, why)
+	default:
+		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, reasonMemberLost, why)
+	}
+}
+
+// crashLooping says which member died at least twice in a row and isn't ready yet; empty when there is none.
+func crashLooping(cl *v1alpha1.Cluster, o *Observation) string {
+	members := o.ours()
+	for _, c := range cl.Status.Crashes {
+		m := first(members, func(m *Member) bool { return m.Name() == c.Name })
+		if c.Count > 1 && (m == nil || !m.Ready) {
+			return fmt.Sprintf("%s died %d times in a row and is not created before %s", c.Name, c.Count, stamp(c.NotBefore.Time))
+		}
+	}
+	return ""
+}

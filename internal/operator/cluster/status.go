@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"operatord.io/operatord/api/v1alpha1"
+)
+
+// Status is a copy of old whose status is true while a is done. It claims nothing that has not been observed:
+// what a does shows when the next reconcile has seen it.
+func (op *Operator) Status(old *v1alpha1.Cluster, o Observation, a Action, held string) *v1alpha1.Cluster {
+	cl := old.DeepCopy()
+	s := &cl.Status
+	if a.Noop() {
+		held = ""
+	}
+	members := o.ours()
+
+	s.Members = 0
+	for _, m := range members {
+		if m.Ready && !m.Leaving {
+			s.Members++
+		}
+	}
+	if lead := leader(members, old.Status); lead != nil {
+		s.Leader, s.LeaderUID = lead.Name(), lead.Pod.UID
+	} else {
+		s.Leader = ""
+		if cl.Spec.Members == 0 {
+			s.LeaderUID = ""
+		}
+	}
+	if cl.Spec.RestoreFrom != "" {
+		s.Restored = o.Restored
+	}
+	s.Crashes = crashes(old, &o, removedUnready(a, held))
+	s.Phase = phase(cl, &o, a, held)
+	if s.Phase == v1alpha1.PhaseReady && a.done() {
+		s.ReadyGeneration = cl.Generation
+	}
+	s.ObservedGeneration = cl.Generation
+	conditions(cl, &o, a, held)
+	return cl
+}
+
+// removedUnready is the uid of the unready leader that a is going to remove.
+func removedUnready(a Action, held string) types.UID {
+	if a.kind == actRemove && a.reason == reasonLeaderUnready && held == "" {
+		return a.pod.Pod.UID
+	}
+	return ""
+}
+
+// phase is the first that holds.
+func phase(cl *v1alpha1.Cluster, o *Observation, a Action, held string) v1alpha1.Phase {
+	switch begun := cl.Status.LastAction != nil || !a.Noop() && held == ""; {
+	case cl.DeletionTimestamp != nil && cl.Status.Phase != "":
+		return cl.Status.Phase
+	case cl.DeletionTimestamp != nil:
+		return v1alpha1.PhasePending
+	case a.reason == reasonBackupNotFound || a.reason == reasonRestoreFailed:
+		return v1alpha1.PhaseDegraded
+	case a.kind == actRestore && (held == "" || o.Restoring):
+		return v1alpha1.PhaseRestoring
+	case a.done():
+		return v1alpha1.PhaseReady
+	case !begun && !o.Restored && len(o.ours()) == 0:
+		return v1alpha1.PhasePending
+	case cl.Status.ReadyGeneration == cl.Generation:
+		return v1alpha1.PhaseDegraded
+	default:
+		return v1alpha1.PhaseCreating
+	}
+}
+
+// summary says what a complete Cluster is made of.
+func summary(cl *v1alpha1.Cluster) string {
+	if cl.Spec.Members == 0 {
+		return "no members, as declared"
+	}
+	return fmt.Sprintf("%d of %d members are ready, %s leads", cl.Status.Members, cl.Spec.Members, cl.Status.Leader)
+}
