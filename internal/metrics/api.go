@@ -138,4 +138,6 @@ func (s *Set) EventsSent(resource string, n int) {
 }
 
 // WatchCutOff counts a watch of a resource that was ended because it was too slow.
-func (s *Set) WatchCutOff(resource string) { s.api.cutOff.WithLabelValues(s.api.served.label(resource)).Inc() }
+func (s *Set) WatchCutOff(resource string) {
+	s.api.cutOff.WithLabelValues(s.api.served.label(resource)).Inc()
+}
