@@ -1,0 +1,3 @@
+module operatord.io/operatord/test
+
+go 1.26.0
