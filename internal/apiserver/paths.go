@@ -25,6 +25,8 @@ func (x *exchange) servePath() {
 		x.readOnly(func() { x.writeJSON(http.StatusOK, x.s.cfg.Version) })
 	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
 		x.readOnly(func() { x.health(parts) })
+	case path == "/openapi/v2":
+		x.readOnly(x.openAPIv2)
 	case path == "/openapi/v3":
 		x.readOnly(x.openAPIIndex)
 	case strings.HasPrefix(path, "/openapi/v3/"):
@@ -58,7 +60,7 @@ func (x *exchange) root() {
 			paths = append(paths, "/apis/"+v.GroupVersion)
 		}
 	}
-	paths = append(paths, "/healthz", "/livez", "/openapi/v3", "/readyz", "/version")
+	paths = append(paths, "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version")
 	x.writeJSON(http.StatusOK, map[string][]string{"paths": paths})
 }
 
@@ -194,6 +196,27 @@ func (x *exchange) openAPIGroup(path string) {
 		}
 		x.w.Header().Set("Cache-Control", "public, immutable")
 		x.w.Header().Set("Expires", x.start.AddDate(1, 0, 0).UTC().Format(time.RFC1123))
+	}
+	x.conditional(doc.ETag, mediaJSON, doc.JSON)
+}
+
+// openAPIv2 answers in JSON, or in the protobuf that clients from before v3 ask for.
+func (x *exchange) openAPIv2() {
+	x.w.Header().Set("Vary", "Accept")
+	accept := x.r.Header.Get("Accept")
+	if strings.Contains(accept, "com.github.proto-openapi.spec.v2") {
+		body, etag, err := x.s.openapi.V2Protobuf()
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		x.conditional(etag, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", body)
+		return
+	}
+	doc, err := x.s.openapi.V2()
+	if err != nil {
+		x.fail(err)
+		return
 	}
 	x.conditional(doc.ETag, mediaJSON, doc.JSON)
 }

@@ -84,6 +84,7 @@ type Server struct {
 	info      request.RequestInfoFactory
 	discovery *discovery.Discovery
 	openapi   *openapi.OpenAPI
+	reviews   *reviewer
 	reads     chan struct{}
 	writes    chan struct{}
 }
@@ -119,7 +120,8 @@ func New(cfg Config) *Server {
 			APIPrefixes:          sets.NewString("api", "apis"),
 			GrouplessAPIPrefixes: sets.NewString("api"),
 		},
-		discovery: discovery.New(cfg.Registry, virtualKinds()),
+		discovery: discovery.New(cfg.Registry, reviewKinds),
+		reviews:   newReviewer(),
 		reads:     make(chan struct{}, cfg.MaxReads),
 		writes:    make(chan struct{}, cfg.MaxWrites),
 	}

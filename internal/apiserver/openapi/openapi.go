@@ -45,6 +45,7 @@ type OpenAPI struct {
 	index      *Document
 	groups     map[schema.GroupVersion]*group
 	v2         *Document
+	v2Protobuf *Document
 	model      *model // of declared kinds' documents
 }
 

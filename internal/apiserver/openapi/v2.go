@@ -1,0 +1,238 @@
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	openapiv2 "github.com/google/gnostic-models/openapiv2"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// V2 is the OpenAPI v2 document of everything that is served, for clients from before v3.
+func (o *OpenAPI) V2() (*Document, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refresh()
+	if o.v2 != nil {
+		return o.v2, nil
+	}
+	paths, definitions := map[string]any{}, map[string]any{}
+	for gv := range o.groups {
+		if err := o.addV2(gv, paths, definitions); err != nil {
+			return nil, err
+		}
+	}
+	b, err := json.Marshal(map[string]any{
+		"swagger":     "2.0",
+		"info":        map[string]any{"title": "Kubernetes", "version": "v1.37.2"},
+		"paths":       paths,
+		"definitions": definitions,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("openapi: v2: %w", err)
+	}
+	o.v2 = newDocument(b)
+	return o.v2, nil
+}
+
+// V2Protobuf is V2 as clients before 1.27 ask for it.
+func (o *OpenAPI) V2Protobuf() (body []byte, etag string, err error) {
+	doc, err := o.V2()
+	if err != nil {
+		return nil, "", err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.v2Protobuf != nil && o.v2Protobuf.ETag == doc.ETag {
+		return o.v2Protobuf.JSON, doc.ETag, nil
+	}
+	parsed, err := openapiv2.ParseDocument(doc.JSON)
+	if err != nil {
+		return nil, "", fmt.Errorf("openapi: v2 in protobuf: %w", err)
+	}
+	b, err := proto.Marshal(parsed)
+	if err != nil {
+		return nil, "", fmt.Errorf("openapi: v2 in protobuf: %w", err)
+	}
+	o.v2Protobuf = &Document{JSON: b, ETag: doc.ETag}
+	return b, doc.ETag, nil
+}
+
+// addV2 takes the v3 document of a group version over into v2.
+func (o *OpenAPI) addV2(gv schema.GroupVersion, paths, definitions map[string]any) error {
+	doc, err := o.document(gv)
+	if err != nil || doc == nil {
+		return err
+	}
+	var v3 struct {
+		Paths      map[string]map[string]any `json:"paths"`
+		Components struct {
+			Schemas map[string]any `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(doc.JSON, &v3); err != nil {
+		return fmt.Errorf("openapi: document of %s: %w", gv, err)
+	}
+	for name, s := range v3.Components.Schemas {
+		if definitions[name] == nil {
+			definitions[name] = schemaV2(s)
+		}
+	}
+	for path, item := range v3.Paths {
+		out := map[string]any{}
+		for method, op := range item {
+			if method == "parameters" {
+				out[method] = parametersV2(op)
+			} else if op, ok := op.(map[string]any); ok {
+				out[method] = operationV2(op)
+			}
+		}
+		paths[path] = out
+	}
+	return nil
+}
+
+func operationV2(op map[string]any) map[string]any {
+	out := map[string]any{"schemes": []any{"https"}}
+	for name, f := range op {
+		switch name {
+		case "parameters", "requestBody", "responses":
+		default:
+			out[name] = f
+		}
+	}
+	parameters := parametersV2(op["parameters"])
+	consumes := []any{"*/*"}
+	if body, ok := op["requestBody"].(map[string]any); ok {
+		content, _ := body["content"].(map[string]any)
+		types, s := contentV2(content)
+		consumes = types
+		p := map[string]any{"name": "body", "in": "body", "schema": s}
+		if body["required"] == true {
+			p["required"] = true
+		}
+		parameters = append(parameters, p)
+	}
+	if len(parameters) > 0 {
+		out["parameters"] = parameters
+	}
+	responses := map[string]any{}
+	var produces []any
+	v3, _ := op["responses"].(map[string]any)
+	for code, r := range v3 {
+		r, _ := r.(map[string]any)
+		answer := map[string]any{"description": r["description"]}
+		if content, ok := r["content"].(map[string]any); ok {
+			types, s := contentV2(content)
+			answer["schema"] = s
+			if len(types) > len(produces) {
+				produces = types
+			}
+		}
+		responses[code] = answer
+	}
+	if produces == nil {
+		produces = []any{"application/json"}
+	}
+	out["consumes"], out["produces"], out["responses"] = consumes, produces, responses
+	return out
+}
+
+// contentV2 is the media types of a v3 content, and its schema, which is the same for all of them.
+func contentV2(content map[string]any) (types []any, s any) {
+	for _, media := range slices.Sorted(maps.Keys(content)) {
+		types = append(types, media)
+		if c, ok := content[media].(map[string]any); ok && s == nil {
+			s = schemaV2(c["schema"])
+		}
+	}
+	return types, s
+}
+
+func parametersV2(v any) []any {
+	list, _ := v.([]any)
+	out := make([]any, 0, len(list))
+	for _, p := range list {
+		p, ok := p.(map[string]any)
+		if !ok {
+			continue
+		}
+		q := map[string]any{}
+		for name, f := range p {
+			if name != "schema" {
+				q[name] = f
+			}
+		}
+		if s, ok := p["schema"].(map[string]any); ok {
+			for name, f := range s {
+				q[name] = f
+			}
+		}
+		out = append(out, q)
+	}
+	return out
+}
+
+// schemaV2 copies a schema without what v2 can't say, and without what makes old clients refuse objects: the
+// parts of a value that may be null or hold unknown fields.
+func schemaV2(v any) any {
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = schemaV2(v[i])
+		}
+		return out
+	case map[string]any:
+		loose := v["nullable"] == true || v["x-kubernetes-preserve-unknown-fields"] == true
+		out := make(map[string]any, len(v))
+		for name, f := range v {
+			switch name {
+			case "oneOf", "anyOf", "not", "nullable":
+			case "allOf":
+				if ref := onlyRef(f); ref != "" {
+					out["$ref"] = refV2(ref)
+				}
+			case "$ref":
+				if ref, ok := f.(string); ok {
+					out[name] = refV2(ref)
+				}
+			case "default", "enum", "example":
+				if _, described := v["allOf"]; !described {
+					out[name] = f
+				}
+			case "properties", "items", "additionalProperties":
+				if !loose {
+					out[name] = schemaV2(f)
+				}
+			case "type":
+				if !loose || v["nullable"] != true && f != "array" && f != "object" {
+					out[name] = f
+				}
+			default:
+				out[name] = f
+				if !strings.HasPrefix(name, "x-") {
+					out[name] = schemaV2(f)
+				}
+			}
+		}
+		return out
+	}
+	return v
+}
+
+func onlyRef(v any) string {
+	list, _ := v.([]any)
+	if len(list) != 1 {
+		return ""
+	}
+	s, _ := list[0].(map[string]any)
+	ref, _ := s["$ref"].(string)
+	return ref
+}
+
+func refV2(ref string) string { return strings.Replace(ref, schemaRef, "#/definitions/", 1) }
