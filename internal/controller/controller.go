@@ -62,6 +62,9 @@ type Reconciler interface {
 	Reconcile(ctx context.Context, key Key) (Result, error)
 }
 
+// Attacher is a Reconciler that wakes its own keys: New gives it Controller.Enqueue, which never blocks.
+type Attacher interface{ Attach(enqueue func(Key)) }
+
 // Terminal marks an error that a retry cannot mend: it is counted and logged, and the key waits for the
 // next change.
 func Terminal(err error) error {

@@ -105,7 +105,8 @@ type kit[T Subject, O any, A Action] struct {
 
 type running struct{ kind, target string }
 
-func (k *kit[T, O, A]) attach(enqueue func(Key)) {
+// Attach makes Step work.
+func (k *kit[T, O, A]) Attach(enqueue func(Key)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.enqueue = enqueue

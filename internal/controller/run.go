@@ -62,8 +62,8 @@ func New(o Options) *Controller {
 			}
 		})
 	}
-	if kit, ok := o.Reconciler.(interface{ attach(enqueue func(Key)) }); ok {
-		kit.attach(c.Enqueue)
+	if r, ok := o.Reconciler.(Attacher); ok {
+		r.Attach(c.Enqueue)
 	}
 	return c
 }

@@ -29,6 +29,7 @@ func newEntry(k *resource.Kind, key Key, obj *watchcache.Object) *entry {
 	return &entry{
 		Item: Item{
 			Kind:       k.GroupKind,
+			Resource:   k.GroupResource(),
 			Key:        key,
 			UID:        meta.UID,
 			Owners:     meta.OwnerReferences,

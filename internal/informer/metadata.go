@@ -12,6 +12,7 @@ import (
 // Item is what is known of an object of any kind without decoding it. It is immutable and shared.
 type Item struct {
 	Kind       schema.GroupKind
+	Resource   schema.GroupResource
 	Key        Key
 	UID        types.UID
 	Owners     []metav1.OwnerReference

@@ -1,0 +1,87 @@
+package crd
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"operatord.io/operatord/internal/controller"
+)
+
+// EnsureNamespaces makes the namespaces that always exist, where they don't.
+func EnsureNamespaces(ctx context.Context, w controller.Writer) error {
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		ns := &corev1.Namespace{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+		}
+		if err := w.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("crd: create namespace %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Install makes or updates the CRDs in files, one YAML document each. It doesn't wait for them to be
+// established. The reader's set must run.
+func Install(ctx context.Context, r controller.Reader, w controller.Writer, files fs.FS) error {
+	return fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(files, path)
+		if err != nil {
+			return err
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(data, &crd); err != nil {
+			return fmt.Errorf("crd: %s: %w", path, err)
+		}
+		if err := install(ctx, r, w, &crd); err != nil {
+			return fmt.Errorf("crd: install %s: %w", crd.Name, err)
+		}
+		return nil
+	})
+}
+
+// install retries while somebody else changes the CRD, or while one of the same name is being deleted.
+func install(ctx context.Context, r controller.Reader, w controller.Writer, want *apiextensionsv1.CustomResourceDefinition) error {
+	for {
+		err := w.Create(ctx, want.DeepCopy())
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if err := r.AtLeast(ctx, ""); err != nil {
+			return err
+		}
+		obj, err := r.Get(Kind(), controller.Key{Name: want.Name})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if have, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && have.DeletionTimestamp == nil {
+			next := have.DeepCopy()
+			next.Spec = *want.Spec.DeepCopy()
+			for k, v := range want.Annotations {
+				metav1.SetMetaDataAnnotation(&next.ObjectMeta, k, v)
+			}
+			for k, v := range want.Labels {
+				metav1.SetMetaDataLabel(&next.ObjectMeta, k, v)
+			}
+			if err := w.Update(ctx, next); !apierrors.IsConflict(err) {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

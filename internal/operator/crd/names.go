@@ -1,0 +1,149 @@
+package crd
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/cert"
+
+	"operatord.io/operatord/internal/controller"
+)
+
+func definitions(r controller.Reader) iter.Seq[*apiextensionsv1.CustomResourceDefinition] {
+	return func(yield func(*apiextensionsv1.CustomResourceDefinition) bool) {
+		for obj := range r.List(Kind(), controller.Query{}) {
+			if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && !yield(crd) {
+				return
+			}
+		}
+	}
+}
+
+// namesAreTrue tells whether a CRD has all the names that it asks for.
+func namesAreTrue(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames)
+}
+
+// acceptNames gives a CRD each name that it asks for and nobody else in its group has. A name that it has
+// stays its own until it asks for another.
+func (op *Operator) acceptNames(crd *apiextensionsv1.CustomResourceDefinition) {
+	if namesAreTrue(crd) {
+		return
+	}
+	resources, kinds := sets.New[string](), sets.New[string]()
+	for other := range definitions(op.Reader) {
+		if other.Spec.Group == crd.Spec.Group {
+			has := other.Status.AcceptedNames
+			resources.Insert(has.Plural, has.Singular)
+			resources.Insert(has.ShortNames...)
+			kinds.Insert(has.Kind, has.ListKind)
+		}
+	}
+	accepted := apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:    apiextensionsv1.NamesAccepted,
+		Status:  apiextensionsv1.ConditionTrue,
+		Reason:  "NoConflicts",
+		Message: "no conflicts found",
+	}
+	refuse := func(reason string, err error) {
+		accepted.Status, accepted.Reason, accepted.Message = apiextensionsv1.ConditionFalse, reason, err.Error()
+	}
+	asked, has := crd.Spec.Names, crd.Status.AcceptedNames.DeepCopy()
+	one := func(asked string, has *string, used sets.Set[string], reason string) {
+		if err := free(asked, *has, used); err != nil {
+			refuse(reason, err)
+			return
+		}
+		*has = asked
+	}
+	one(asked.Plural, &has.Plural, resources, "PluralConflict")
+	one(asked.Singular, &has.Singular, resources, "SingularConflict")
+	var errs []error
+	for _, name := range asked.ShortNames {
+		if !slices.Contains(has.ShortNames, name) {
+			if err := free(name, "", resources); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if err := utilerrors.NewAggregate(errs); err != nil {
+		refuse("ShortNamesConflict", err)
+	} else {
+		has.ShortNames = slices.Clone(asked.ShortNames)
+	}
+	one(asked.Kind, &has.Kind, kinds, "KindConflict")
+	one(asked.ListKind, &has.ListKind, kinds, "ListKindConflict")
+	has.Categories = slices.Clone(asked.Categories)
+
+	crd.Status.AcceptedNames = *has
+	apihelpers.SetCRDCondition(crd, accepted)
+}
+
+func free(asked, has string, used sets.Set[string]) error {
+	if asked == has || !used.Has(asked) {
+		return nil
+	}
+	return fmt.Errorf("%q is already in use", asked)
+}
+
+// establish has a CRD served as soon as its names are accepted. Once served it stays so.
+func establish(crd *apiextensionsv1.CustomResourceDefinition) {
+	old := apihelpers.FindCRDCondition(crd, apiextensionsv1.Established)
+	if old != nil && old.Status == apiextensionsv1.ConditionTrue {
+		return
+	}
+	c := apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:    apiextensionsv1.Established,
+		Status:  apiextensionsv1.ConditionTrue,
+		Reason:  "InitialNamesAccepted",
+		Message: "the initial names have been accepted",
+	}
+	switch {
+	case !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted):
+		if old != nil {
+			return
+		}
+		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"
+	case !caBundleIsValid(crd):
+		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "InvalidCABundle", "The conversion webhook CABundle is invalid"
+	}
+	apihelpers.SetCRDCondition(crd, c)
+}
+
+func caBundleIsValid(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	conversion := crd.Spec.Conversion
+	if conversion == nil || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil || len(conversion.Webhook.ClientConfig.CABundle) == 0 {
+		return true
+	}
+	_, err := cert.ParseCertsPEM(conversion.Webhook.ClientConfig.CABundle)
+	return err == nil
+}
+
+// approve says whether a CRD in a group of Kubernetes' own was approved by its community.
+func approve(crd *apiextensionsv1.CustomResourceDefinition) {
+	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
+		return
+	}
+	c := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.KubernetesAPIApprovalPolicyConformant}
+	state, message := apihelpers.GetAPIApprovalState(crd.Annotations)
+	c.Message = message
+	switch state {
+	case apihelpers.APIApprovalInvalid:
+		c.Status, c.Reason = apiextensionsv1.ConditionFalse, "InvalidAnnotation"
+	case apihelpers.APIApprovalMissing:
+		c.Status, c.Reason = apiextensionsv1.ConditionFalse, "MissingAnnotation"
+	case apihelpers.APIApproved:
+		c.Status, c.Reason = apiextensionsv1.ConditionTrue, "ApprovedAnnotation"
+	case apihelpers.APIApprovalBypassed:
+		c.Status, c.Reason = apiextensionsv1.ConditionFalse, "UnapprovedAnnotation"
+	default:
+		c.Status, c.Reason = apiextensionsv1.ConditionUnknown, "UnknownAnnotation"
+	}
+	apihelpers.SetCRDCondition(crd, c)
+}
