@@ -57,6 +57,7 @@ type Cache struct {
 	progress atomic.Uint64 // every event at or below it is in its ring
 	moved    broadcast     // progress has grown
 
+	births births
 	seed   maphash.Seed
 	recent [recentSlots]atomic.Pointer[Object]
 }
@@ -114,17 +115,17 @@ func (c *Cache) Object(k *resource.Kind, kv *storage.KV) *Object {
 	if o := slot.Load(); o != nil && o.kv == kv && o.kind == k {
 		return o
 	}
-	o := newObject(k, kv, kv.Rev)
+	o := newObject(k, kv, kv.Rev, c.born(k))
 	slot.Store(o)
 	return o
 }
 
-// peek is Object for readers of many: it doesn't push others out.
-func (c *Cache) peek(k *resource.Kind, kv *storage.KV) *Object {
+// peek is Object for readers of many: it doesn't push others out. born is the kind's.
+func (c *Cache) peek(k *resource.Kind, kv *storage.KV, born storage.Rev) *Object {
 	if o := c.slot(kv.Key).Load(); o != nil && o.kv == kv && o.kind == k {
 		return o
 	}
-	return newObject(k, kv, kv.Rev)
+	return newObject(k, kv, kv.Rev, born)
 }
 
 func (c *Cache) slot(key string) *atomic.Pointer[Object] {

@@ -27,7 +27,7 @@ func (m *matcher) event(e *entry) (ev Event, ok bool, err error) {
 	if key, single := m.key(); single && e.event.Key() != key {
 		return Event{}, false, nil
 	}
-	now, before := e.objects(m.kind)
+	now, before := e.objects(m.kind, m.born)
 	var is, was bool
 	if now != nil {
 		if is, err = m.matches(now); err != nil {

@@ -43,13 +43,14 @@ func (c *Cache) List(ctx context.Context, k *resource.Kind, opts ListOptions) (*
 // list reads one page from a view, from a key on. limit 0 is no limit.
 func (c *Cache) list(view storage.View, m *matcher, from string, limit int64) (*List, error) {
 	prefix := m.prefix()
+	born := c.born(m.kind)
 	out := &List{Rev: uint64(view.Rev()), Objects: []*Object{}}
 	if m.never {
 		return out, nil
 	}
 	if key, ok := m.key(); ok {
 		if kv, ok := view.Get(key); ok && key >= from {
-			o := c.peek(m.kind, kv)
+			o := c.peek(m.kind, kv, born)
 			ok, err := m.matches(o)
 			if err != nil {
 				return nil, err
@@ -76,7 +77,7 @@ func (c *Cache) list(view storage.View, m *matcher, from string, limit int64) (*
 		}
 		seen++
 		last = kv.Key
-		o := c.peek(m.kind, kv)
+		o := c.peek(m.kind, kv, born)
 		if m.selects {
 			ok, err := m.matches(o)
 			if err != nil {

@@ -25,6 +25,7 @@ type Object struct {
 	kv     *storage.KV
 	rev    storage.Rev
 	shared bool // handed to many watches: worth keeping what was encoded
+	stale  bool // written by the rules of an older schema: to be converted even into its own version
 
 	meta atomic.Pointer[resource.Meta]
 
@@ -47,11 +48,11 @@ type decoded struct{ obj resource.Object }
 // NewObject makes an Object of a value that isn't in the store as it stands: a dry run's, a deleted one.
 // rev is its resourceVersion; 0 means that it has none.
 func NewObject(k *resource.Kind, kv *storage.KV, rev uint64) *Object {
-	return newObject(k, kv, storage.Rev(rev))
+	return newObject(k, kv, storage.Rev(rev), 0)
 }
 
-func newObject(k *resource.Kind, kv *storage.KV, rev storage.Rev) *Object {
-	return &Object{kind: k, kv: kv, rev: rev}
+func newObject(k *resource.Kind, kv *storage.KV, rev, born storage.Rev) *Object {
+	return &Object{kind: k, kv: kv, rev: rev, stale: born > 0 && kv.Rev <= born}
 }
 
 // Kind is the kind as it was served when the object was read.
@@ -106,7 +107,7 @@ func (o *Object) Stored() ([]byte, error) {
 
 // JSON is the complete object in a version, resourceVersion, apiVersion and kind included.
 func (o *Object) JSON(v *resource.Version) ([]byte, error) {
-	if v == o.kind.Stored && !o.shared {
+	if o.asStored(v) && !o.shared {
 		return o.AppendJSON(nil, v)
 	}
 	o.mu.Lock()
@@ -125,7 +126,7 @@ func (o *Object) JSON(v *resource.Version) ([]byte, error) {
 
 // AppendJSON appends what JSON returns to dst.
 func (o *Object) AppendJSON(dst []byte, v *resource.Version) ([]byte, error) {
-	if v == o.kind.Stored {
+	if o.asStored(v) {
 		return o.append(dst, v)
 	}
 	json, err := o.JSON(v)
@@ -135,12 +136,15 @@ func (o *Object) AppendJSON(dst []byte, v *resource.Version) ([]byte, error) {
 	return append(dst, json...), nil
 }
 
+// asStored tells whether the stored bytes are the object in a version.
+func (o *Object) asStored(v *resource.Version) bool { return v == o.kind.Stored && !o.stale }
+
 func (o *Object) append(dst []byte, v *resource.Version) ([]byte, error) {
 	value, err := o.value()
 	if err != nil {
 		return dst, err
 	}
-	if v != o.kind.Stored {
+	if !o.asStored(v) {
 		converted, err := v.Codec.Convert(value.JSON)
 		if err != nil {
 			return dst, o.broken(err)

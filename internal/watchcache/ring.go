@@ -109,17 +109,17 @@ func (r *ring) count(delta int) int {
 
 // objects are the new state and the old one, both at the event's revision. Watches of the same kind share
 // them.
-func (e *entry) objects(k *resource.Kind) (now, before *Object) {
+func (e *entry) objects(k *resource.Kind, born storage.Rev) (now, before *Object) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.kind != k {
 		e.kind, e.new, e.old = k, nil, nil
 		if e.event.New != nil {
-			e.new = newObject(k, e.event.New, e.event.Rev)
+			e.new = newObject(k, e.event.New, e.event.Rev, born)
 			e.new.shared = true
 		}
 		if e.event.Old != nil {
-			e.old = newObject(k, e.event.Old, e.event.Rev)
+			e.old = newObject(k, e.event.Old, e.event.Rev, born)
 			e.old.shared = true
 		}
 	}

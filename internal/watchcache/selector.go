@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"operatord.io/operatord/internal/resource"
+	"operatord.io/operatord/internal/storage"
 )
 
 const (
@@ -20,8 +21,9 @@ const (
 type matcher struct {
 	kind      *resource.Kind
 	version   *resource.Version
-	namespace string // "" is any
-	name      string // "" is any
+	born      storage.Rev // of the kind
+	namespace string      // "" is any
+	name      string      // "" is any
 	label     labels.Selector
 	field     fields.Selector
 	values    bool // field names more than name and namespace

@@ -72,6 +72,7 @@ func (c *Cache) Watch(ctx context.Context, k *resource.Kind, opts ListOptions) (
 	if err != nil {
 		return nil, err
 	}
+	m.born = c.born(k)
 	w := &Watch{
 		cache:  c,
 		ring:   c.ring(k),
@@ -439,10 +440,10 @@ func (w *Watch) bound(ctx context.Context) (bounded context.Context, cancel cont
 	if over {
 		return nil, nil, true
 	}
-	bounded, stop := context.WithCancel(ctx)
-	if !wake.IsZero() {
-		bounded, _ = context.WithDeadline(bounded, wake) //nolint:govet // ended by its parent's stop
+	if wake.IsZero() {
+		wake = time.Now().Add(time.Hour)
 	}
+	bounded, stop := context.WithDeadline(ctx, wake)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -2,8 +2,10 @@ package rest
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"operatord.io/operatord/internal/resource"
@@ -18,8 +20,8 @@ const (
 	OpDelete Operation = "DELETE"
 )
 
-// AdmissionRequest is one write on its way. Mutate may change Object in place or replace it; the object is
-// defaulted and pruned again when Changed is set.
+// AdmissionRequest is one write on its way. Mutate may change Object in place or replace it, and sets
+// Changed: the object is defaulted and pruned again then. Validate changes nothing.
 type AdmissionRequest struct {
 	Operation   Operation
 	User        user.Info
@@ -32,7 +34,7 @@ type AdmissionRequest struct {
 	Options     runtime.Object // *metav1.CreateOptions, …
 
 	Object runtime.Object // in hub form; nil for a delete
-	Old    runtime.Object // in hub form, shared: not to be changed; nil for a create
+	Old    runtime.Object // in hub form, not to be changed; nil for a create
 
 	Changed  bool     // set by Mutate when it changed Object
 	Warnings []string // added to the answer
@@ -45,8 +47,84 @@ type Admission interface {
 	Validate(ctx context.Context, r *AdmissionRequest) error
 }
 
-// admitAll is the Admission that never minds.
-type admitAll struct{}
+// mutate lets admission change a new object.
+func (r *request) mutate(op Operation, options runtime.Object, obj, old resource.Object) (resource.Object, error) {
+	if r.cfg.Admission == nil {
+		dedupOwners(obj, r.warnings, true)
+		return obj, nil
+	}
+	a := r.admission(op, options, obj, old)
+	managed := obj.GetManagedFields()
+	err := r.cfg.Admission.Mutate(r.ctx, a)
+	r.warnings.add(a.Warnings)
+	if err != nil {
+		return nil, err
+	}
+	if obj, err = object(a.Object); err != nil {
+		return nil, err
+	}
+	if a.Changed {
+		if err := managedfields.ValidateManagedFields(obj.GetManagedFields()); err != nil {
+			obj.SetManagedFields(managed)
+			r.warnings.AddWarning("", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; "+
+				"this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+		}
+		if err := r.Version.Codec.Default(obj); err != nil {
+			return nil, err
+		}
+	}
+	dedupOwners(obj, r.warnings, true)
+	return obj, nil
+}
 
-func (admitAll) Mutate(context.Context, *AdmissionRequest) error   { return nil }
-func (admitAll) Validate(context.Context, *AdmissionRequest) error { return nil }
+// validate asks admission about a finished object.
+func (r *request) validate(op Operation, options runtime.Object, obj, old resource.Object) error {
+	if r.cfg.Admission == nil {
+		return nil
+	}
+	a := r.admission(op, options, obj, old)
+	err := r.cfg.Admission.Validate(r.ctx, a)
+	r.warnings.add(a.Warnings)
+	return err
+}
+
+// admitDeletion asks admission about a deletion.
+func (r *request) admitDeletion(old resource.Object) error {
+	if r.cfg.Admission == nil {
+		return nil
+	}
+	a := r.admission(OpDelete, r.options, nil, old)
+	err := r.cfg.Admission.Mutate(r.ctx, a)
+	if err == nil {
+		err = r.cfg.Admission.Validate(r.ctx, a)
+	}
+	r.warnings.add(a.Warnings)
+	return err
+}
+
+func (r *request) admission(op Operation, options runtime.Object, obj, old resource.Object) *AdmissionRequest {
+	a := &AdmissionRequest{
+		Operation:   op,
+		User:        r.User,
+		Kind:        r.Kind,
+		Version:     r.Version,
+		Namespace:   r.Namespace,
+		Name:        r.Name,
+		Subresource: r.Subresource,
+		DryRun:      r.dryRun,
+		Options:     options,
+	}
+	if obj != nil {
+		a.Object = obj
+		if a.Name == "" {
+			a.Name = obj.GetName()
+		}
+	}
+	if old != nil {
+		a.Old = old
+		if a.Name == "" {
+			a.Name = old.GetName()
+		}
+	}
+	return a
+}

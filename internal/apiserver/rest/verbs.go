@@ -12,11 +12,8 @@ package rest
 
 import (
 	"context"
-	"log/slog"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"operatord.io/operatord/internal/resource"
@@ -32,6 +29,9 @@ type Attributes struct {
 	Namespace   string // "" for cluster-scoped kinds and for lists over all namespaces
 	Name        string // "" for collections
 	Subresource string // "" for the object itself
+	// MayCreate says whether the user may create the object, where an update or an apply patch turns out to
+	// make one; nil: yes. Its error is the answer.
+	MayCreate func(context.Context) error
 	// UserAgent names the field manager of a client that doesn't say: the part before the first slash.
 	UserAgent string
 }
@@ -58,7 +58,8 @@ type Config struct {
 	Registry  *resource.Registry
 	Cache     *watchcache.Cache
 	Admission Admission // nil admits everything
-	Log       *slog.Logger
+	// Action names the operator's action that a write belongs to, for the store's history; may be nil.
+	Action func(context.Context) string
 }
 
 // Verbs are the verbs of the API. All methods may be called concurrently. Errors are API errors
@@ -69,44 +70,3 @@ type Verbs struct {
 
 // New makes the verbs.
 func New(cfg Config) *Verbs { return &Verbs{cfg: cfg} }
-
-// Get reads one object, or a subresource's body. A resourceVersion of "0" takes whatever is at hand, a
-// number waits for it.
-func (v *Verbs) Get(ctx context.Context, a Attributes, opts metav1.GetOptions) (*Result, error) {
-	return nil, nil
-}
-
-// List reads a page of a collection. Namespace and Version are taken from a.
-func (v *Verbs) List(ctx context.Context, a Attributes, opts watchcache.ListOptions) (*watchcache.List, error) {
-	return nil, nil
-}
-
-// Watch opens a watch of a collection, or of the one object that a names.
-func (v *Verbs) Watch(ctx context.Context, a Attributes, opts watchcache.ListOptions) (*watchcache.Watch, error) {
-	return nil, nil
-}
-
-// Create makes an object, or does what creating a subresource does (binding).
-func (v *Verbs) Create(ctx context.Context, a Attributes, body Body, opts metav1.CreateOptions) (*Result, error) {
-	return nil, nil
-}
-
-// Update replaces an object or one of its subresources.
-func (v *Verbs) Update(ctx context.Context, a Attributes, body Body, opts metav1.UpdateOptions) (*Result, error) {
-	return nil, nil
-}
-
-// Patch changes an object or one of its subresources: JSON, merge, strategic merge and apply patches.
-func (v *Verbs) Patch(ctx context.Context, a Attributes, pt types.PatchType, patch []byte, opts metav1.PatchOptions) (*Result, error) {
-	return nil, nil
-}
-
-// Delete deletes an object, or begins to. opts may be nil.
-func (v *Verbs) Delete(ctx context.Context, a Attributes, opts *metav1.DeleteOptions) (*Result, error) {
-	return nil, nil
-}
-
-// DeleteCollection deletes what a List with the same options returns, and answers with it.
-func (v *Verbs) DeleteCollection(ctx context.Context, a Attributes, opts *metav1.DeleteOptions, list watchcache.ListOptions) (*watchcache.List, error) {
-	return nil, nil
-}
