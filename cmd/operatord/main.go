@@ -1,0 +1,82 @@
+// Command operatord is the Kubernetes operator pattern in one binary: an API, its store, operators, and
+// the processes they run. This package is flags and printing; internal/daemon does the work.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	// Before anything larger is initialised, this binary may be the parent of a process, or a member.
+	_ "operatord.io/operatord/internal/process/shim"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	if err := rootCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "operatord:", err)
+		os.Exit(1)
+	}
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "operatord",
+		Short:         "The Kubernetes operator pattern in one binary, without Kubernetes",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return fromEnvironment(cmd.Flags())
+		},
+	}
+	root.AddCommand(
+		serveCommand(),
+		kubeconfigCommand(),
+		tokenCommand(),
+		planCommand(),
+		stepCommand(),
+		versionCommand(),
+	)
+	return root
+}
+
+// fromEnvironment takes a flag that was not given from OPERATORD_ and its name in capitals.
+func fromEnvironment(flags *pflag.FlagSet) error {
+	var failed error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := envName(f.Name)
+		value, ok := os.LookupEnv(name)
+		if f.Changed || !ok || f.Name == "help" || failed != nil {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			failed = fmt.Errorf("%s: %w", name, err)
+		}
+	})
+	return failed
+}
+
+func envName(flag string) string {
+	return "OPERATORD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// goVersion is the compiler's.
+func goVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.GoVersion
+	}
+	return "unknown"
+}

@@ -1,0 +1,183 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"operatord.io/operatord/internal/apiserver/rest"
+	"operatord.io/operatord/internal/informer"
+	"operatord.io/operatord/internal/metrics"
+	"operatord.io/operatord/internal/process"
+	"operatord.io/operatord/internal/resource"
+	"operatord.io/operatord/internal/resource/builtin"
+	"operatord.io/operatord/internal/resource/crd"
+	"operatord.io/operatord/internal/storage"
+	"operatord.io/operatord/internal/watchcache"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// server is a daemon under construction, in order of construction.
+type server struct {
+	cfg       Config
+	on        map[string]bool // operators
+	metrics   *metrics.Set
+	health    *health
+	dir       *dataDir
+	ca        *authority
+	token     string
+	listeners *listeners
+
+	scheme    *runtime.Scheme
+	registry  *resource.Registry
+	store     storage.Store
+	cache     *watchcache.Cache
+	verbs     *rest.Verbs
+	informers *informer.Set
+	processes *process.Runtime // nil while the pod operator is off
+	operators []*operator
+}
+
+// Run serves until ctx ends, then stops in order. It returns nil after an orderly stop.
+func Run(ctx context.Context, cfg Config) error {
+	started := time.Now()
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	on, err := selectOperators(cfg.Operators, operatorNames())
+	if err != nil {
+		return err
+	}
+	pauseGC()
+	s := &server{cfg: cfg, on: on, metrics: metrics.New(cfg.Version), health: newHealth()}
+
+	// The directory, and who we are.
+	if s.dir, err = openDataDir(cfg.DataDir); err != nil {
+		return err
+	}
+	defer s.dir.release()
+	if s.ca, err = openAuthority(s.dir); err != nil {
+		return err
+	}
+	if s.token, err = openToken(s.dir); err != nil {
+		return err
+	}
+	if s.listeners, err = listen(cfg, s.dir, s.ca); err != nil {
+		return err
+	}
+	defer s.listeners.close()
+
+	// What is kept, and what is served of it.
+	s.scheme = newScheme()
+	s.registry = resource.NewRegistry(builtin.Kinds(), crd.Compile)
+	if err := s.openStore(ctx); err != nil {
+		return err
+	}
+	defer s.closeStore()
+	s.cache = watchcache.New(s.store, s.registry, watchcache.Options{Log: cfg.Log, Listener: s.cacheListener()})
+	defer s.cache.Close()
+	s.verbs = rest.New(rest.Config{Store: s.store, Registry: s.registry, Cache: s.cache})
+	s.informers = informer.New(s.cache, s.registry, s.scheme, cfg.Log)
+	gcCtx, stopGC := context.WithCancel(ctx)
+	defer stopGC()
+	tendGC(gcCtx)
+
+	// Who acts on it.
+	if on["pod"] {
+		if err := s.openProcesses(); err != nil {
+			return err
+		}
+		defer s.processes.Close()
+	}
+	if err := s.makeOperators(); err != nil {
+		return err
+	}
+	defer s.closeOperators()
+	s.observe()
+
+	// Everything runs. Work outlives ctx, so that requests can be drained while operators still act.
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	group, work := errgroup.WithContext(work)
+	group.Go(func() error { return s.follow(work) })
+	group.Go(func() error { return clean(work, s.informers.Run(work)) })
+	for _, o := range s.operators {
+		group.Go(func() error { return clean(work, o.run(work)) })
+	}
+	web := s.listeners.serve(s.apiHandler(), s.plainHandler(), cfg.Log)
+
+	err = s.becomeReady(ctx, work)
+	if err == nil {
+		e := s.listeners.endpoints()
+		cfg.Log.Info("operatord serves", "api", e.API, "http", e.HTTP, "data-dir", cfg.DataDir,
+			"kubeconfig", s.dir.file(kubeconfigFile), "version", cfg.Version, "took", time.Since(started).Round(time.Millisecond))
+		select {
+		case <-ctx.Done():
+		case <-work.Done(): // something that runs for ever has ended
+		case err = <-web.failed:
+		}
+	}
+
+	cfg.Log.Info("operatord stops", "data-dir", cfg.DataDir)
+	s.health.set(errStopping)
+	web.drain()
+	stopWork()
+	if failed := group.Wait(); failed != nil && err == nil {
+		err = failed
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil // asked to stop before it was ready
+	}
+	return err
+}
+
+// clean is err unless it only says that ctx has ended.
+func clean(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// becomeReady does what must be true before /readyz is 200, endpoints.json last.
+func (s *server) becomeReady(ctx, work context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(work, cancel)()
+	if err := s.informers.WaitForSync(ctx); err != nil {
+		return fmt.Errorf("daemon: fill the informers' views: %w", err)
+	}
+	if err := s.bootstrap(ctx); err != nil {
+		return err
+	}
+	e := s.listeners.endpoints()
+	config, err := s.ca.makeKubeconfig(e.API, adminName, []string{adminGroup}, adminLifetime)
+	if err != nil {
+		return err
+	}
+	if err := s.dir.write(kubeconfigFile, 0o600, config, false); err != nil {
+		return err
+	}
+	if err := s.dir.announce(e); err != nil {
+		return err
+	}
+	s.health.set(nil)
+	return nil
+}
+
+// plainHandler serves the second address: metrics, and health as the API serves it.
+func (s *server) plainHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics.Handler())
+	health := s.apiHandler()
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		mux.Handle(path, health)
+		mux.Handle(path+"/", health)
+	}
+	return mux
+}
