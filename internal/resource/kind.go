@@ -116,11 +116,12 @@ type Subresource struct {
 	Verbs []string
 	// Versions are those that have it; nil: all of them.
 	Versions []string
-	Strategy rest.RESTUpdateStrategy // nil when Project is set
+	// Strategy is for the changed object; nil, beside Project: the kind's own.
+	Strategy rest.RESTUpdateStrategy
 	// Body is the kind of the request and answer bodies where it isn't the object's own
 	// (autoscaling/v1 Scale, v1 Binding).
 	Body    schema.GroupVersionKind
-	Project Projection // nil when Strategy is set
+	Project Projection // nil: the subresource is the object itself
 }
 
 // Projection maps an object to the body of a subresource and back.
@@ -206,6 +207,11 @@ type FieldSelectors struct {
 	Values func(json []byte) (fields.Set, error)
 	// Convert checks one requirement's label and value; an API 400's message otherwise. nil: Names decide.
 	Convert func(label, value string) (string, string, error)
+}
+
+// RowConditions is what Columns may implement too: conditions of one object's row (a Pod that has ended).
+type RowConditions interface {
+	Conditions(json []byte) []metav1.TableRowCondition
 }
 
 // Columns makes Table rows.

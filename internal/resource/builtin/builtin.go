@@ -25,7 +25,9 @@ import (
 func Kinds() []*resource.Kind {
 	b := newBuilder()
 	var kinds []*resource.Kind
-	for _, group := range []func(*builder) []*resource.Kind{coreGroup, apiextensionsGroup} {
+	for _, group := range []func(*builder) []*resource.Kind{
+		coreGroup, apiextensionsGroup, appsGroup, batchGroup, coordinationGroup, eventsGroup,
+	} {
 		kinds = append(kinds, group(b)...)
 	}
 	return kinds
@@ -117,20 +119,6 @@ func (b *builder) storedVersion(d definition, v *resource.Version) *resource.Ver
 		Name:  d.stored.Version,
 		GVK:   d.stored,
 		Codec: &codec{scheme: b.scheme, typed: b.typed, gvk: d.stored, stored: d.stored},
-	}
-}
-
-func (b *builder) selectors(d definition) resource.FieldSelectors {
-	values := d.values
-	if values == nil {
-		values = func([]byte) (fields.Set, error) { return nil, nil }
-	}
-	return resource.FieldSelectors{
-		Names:  d.fields,
-		Values: values,
-		Convert: func(label, value string) (string, string, error) {
-			return b.scheme.ConvertFieldLabel(d.gvk, label, value)
-		},
 	}
 }
 

@@ -1,7 +1,6 @@
 package builtin
 
 import (
-	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,11 +17,6 @@ import (
 func (b *builder) namespace() *resource.Kind {
 	gv := corev1.SchemeGroupVersion
 	common := base{scheme: b.scheme, gv: gv}
-	named := func(subresource string) base {
-		c := common
-		c.subresource = subresource
-		return c
-	}
 	return b.kind(definition{
 		gvk:        gv.WithKind("Namespace"),
 		object:     &corev1.Namespace{},
@@ -52,7 +46,7 @@ func (b *builder) namespace() *resource.Kind {
 			"status": {
 				Verbs: []string{"get", "patch", "update"},
 				Strategy: &own[*core.Namespace]{
-					base:           named("status"),
+					base:           common.of("status"),
 					prepareUpdate:  func(ns, old *core.Namespace) { ns.Spec = old.Spec },
 					validateUpdate: validation.ValidateNamespaceStatusUpdate,
 					canonicalize:   nameLabel,
@@ -61,7 +55,7 @@ func (b *builder) namespace() *resource.Kind {
 			"finalize": {
 				Verbs: []string{"update"},
 				Strategy: &own[*core.Namespace]{
-					base:           named("finalize"),
+					base:           common.of("finalize"),
 					prepareUpdate:  func(ns, old *core.Namespace) { ns.Status = old.Status },
 					validateUpdate: validation.ValidateNamespaceFinalizeUpdate,
 					canonicalize:   nameLabel,
@@ -74,13 +68,9 @@ func (b *builder) namespace() *resource.Kind {
 			"finalize": resets(gv, at("status")),
 		},
 		fields: []string{"name", "status.phase"},
-		values: func(data []byte) (fields.Set, error) {
-			var ns corev1.Namespace
-			if err := json.Unmarshal(data, &ns); err != nil {
-				return nil, err
-			}
-			return fields.Set{"name": ns.Name, "status.phase": string(ns.Status.Phase)}, nil
-		},
+		values: selectable(func(ns *namespaceFields) fields.Set {
+			return fields.Set{"name": ns.Metadata.Name, "status.phase": ns.Status.Phase}
+		}),
 		columns: newColumns(func(ns *corev1.Namespace) []any {
 			return []any{ns.Name, string(ns.Status.Phase), age(ns.CreationTimestamp)}
 		},
@@ -90,6 +80,16 @@ func (b *builder) namespace() *resource.Kind {
 		),
 		returnDeleted: true,
 	})
+}
+
+// namespaceFields are what selectors look at.
+type namespaceFields struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
 }
 
 // nameLabel makes the label with the namespace's name true, for names that were generated too.

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 
 	"operatord.io/operatord/internal/resource"
 )
@@ -22,6 +24,17 @@ type base struct {
 	subresource string
 	namespaced  bool
 	undeclared  bool // validation isn't generated for the kind upstream
+
+	// features are the gates that the generated validation asks about.
+	features []featuregate.Feature
+	// collect is what deleting an object does to its dependents unless told; "": delete them.
+	collect rest.GarbageCollectionPolicy
+}
+
+// of is the base for a subresource.
+func (b base) of(subresource string) base {
+	b.subresource = subresource
+	return b
 }
 
 func (b base) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
@@ -61,7 +74,19 @@ func (b base) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object
 }
 
 func (b base) DeclarativeValidationConfig(context.Context, runtime.Object, runtime.Object) rest.DeclarativeValidationConfig {
-	return rest.DeclarativeValidationConfig{}
+	options := make(map[string]bool, len(b.features))
+	for _, f := range b.features {
+		options[string(f)] = utilfeature.DefaultFeatureGate.Enabled(f)
+	}
+	return rest.DeclarativeValidationConfig{Options: options}
+}
+
+// DefaultGarbageCollectionPolicy is what deleting an object does to its dependents unless told.
+func (b base) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	if b.collect == "" {
+		return rest.DeleteDependents
+	}
+	return b.collect
 }
 
 // own is a strategy written here, for kinds whose upstream strategy would bring in the storage and client
