@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"operatord.io/operatord/internal/storage"
 )
@@ -11,11 +12,12 @@ import (
 // looks at each published event once and wakes the groups it concerns; the publisher only kicks it.
 type hub struct {
 	kicked chan struct{} // of capacity 1: there is something new
+	closed chan struct{}
+
+	scanned atomic.Uint64 // notify has looked at all events up to this revision; written with mu held
 
 	mu      sync.Mutex
-	closed  chan struct{}
 	isDone  bool
-	scanned storage.Rev // notify has looked at all events up to here
 	groups  map[string]*group
 	lengths map[int]int // how many groups have a prefix of that length
 	views   map[*viewWait]struct{}
@@ -42,7 +44,7 @@ type viewWait struct {
 func (h *hub) init(rev storage.Rev) {
 	h.kicked = make(chan struct{}, 1)
 	h.closed = make(chan struct{})
-	h.scanned = rev
+	h.scanned.Store(uint64(rev))
 	h.groups = make(map[string]*group)
 	h.lengths = make(map[int]int)
 	h.views = make(map[*viewWait]struct{})
@@ -140,7 +142,7 @@ func (h *hub) advance(g *group, pos storage.Rev) (to storage.Rev, pending bool, 
 		if g.wake == nil {
 			g.wake = make(chan struct{})
 		}
-		return max(pos, h.scanned), false, g.wake
+		return max(pos, storage.Rev(h.scanned.Load())), false, g.wake
 	}
 	if pos >= g.quietFrom && pos < g.quietTo {
 		pos = g.quietTo
@@ -165,10 +167,7 @@ func (m *Mirror) notify(ctx context.Context) {
 // notifyOnce looks at the next part of the ring and says whether there may be more.
 func (m *Mirror) notifyOnce() bool {
 	h := &m.hub
-	h.mu.Lock()
-	from := h.scanned
-	h.mu.Unlock()
-
+	from := storage.Rev(h.scanned.Load())
 	m.ringMu.RLock()
 	now := m.Rev()
 	batches, reached, ok := m.ring.after(from, readBatches)
@@ -192,10 +191,10 @@ func (m *Mirror) notifyOnce() bool {
 	} else {
 		// The ring has run away: what left it may have matched anyone.
 		for _, g := range h.groups {
-			hit = g.saw(now, h.scanned, hit)
+			hit = g.saw(now, from, hit)
 		}
 	}
-	h.scanned = reached
+	h.scanned.Store(uint64(reached))
 	for _, g := range hit {
 		g.hit = false
 		if g.wake != nil {

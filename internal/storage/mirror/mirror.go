@@ -124,7 +124,7 @@ func (m *Mirror) Publish(events []storage.Event) {
 		}
 	}
 	m.ringMu.Lock()
-	m.ring.push(events)
+	m.ring.push(events, storage.Rev(m.hub.scanned.Load()))
 	m.rev.Store(uint64(events[len(events)-1].Rev))
 	m.ringMu.Unlock()
 	m.treeMu.Unlock()

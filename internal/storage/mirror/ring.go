@@ -35,8 +35,15 @@ func newRing(floor storage.Rev, maxEvents int, maxBytes int64) ring {
 
 func (r *ring) at(i int) *batch { return &r.batches[(r.first+i)&(len(r.batches)-1)] }
 
-// push adds a batch, not empty and newer than all others.
-func (r *ring) push(events []storage.Event) {
+// While a batch has not been looked at by notify, it is kept over the bounds by this much: an idle
+// watcher must not be taken for one that lost its place because notify had to wait for a processor.
+const (
+	slackEvents = 4096
+	slackBytes  = 16 << 20
+)
+
+// push adds a batch, not empty and newer than all others. Events up to scanned have been looked at.
+func (r *ring) push(events []storage.Event, scanned storage.Rev) {
 	if r.n == len(r.batches) {
 		grown := make([]batch, 2*len(r.batches))
 		for i := range r.n {
@@ -54,6 +61,9 @@ func (r *ring) push(events []storage.Event) {
 	r.bytes += b.bytes
 	for r.n > 1 && (r.events > r.maxEvents || r.bytes > r.maxBytes) {
 		old := r.at(0)
+		if old.last() > scanned && r.events <= r.maxEvents+slackEvents && r.bytes <= r.maxBytes+slackBytes {
+			break
+		}
 		r.floor = old.last()
 		r.events -= len(old.events)
 		r.bytes -= old.bytes
