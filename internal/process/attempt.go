@@ -110,7 +110,7 @@ func (a attempt) read(b boot) (view, error) {
 	}
 	v := view{dir: a.dir, alive: alive, cgroup: spec.Cgroup}
 	v.Process = Process{
-		ID: a.id, Owner: spec.Owner, Revision: spec.Note, BootID: spec.Boot,
+		ID: a.id, Owner: spec.Owner, Revision: spec.Revision, Note: spec.Note, BootID: spec.Boot,
 		Started: micros(pid.Get("started")), Finished: micros(exit.Get("finished")),
 		Error: exit.Get("error"), OOM: exit.Get("oom") != "", LogError: logError.Get("error"),
 	}
@@ -120,7 +120,8 @@ func (a attempt) read(b boot) (view, error) {
 	v.ExitCode, _ = strconv.Atoi(exit.Get("code"))
 	v.Signal, _ = strconv.Atoi(exit.Get("signal"))
 
-	sameBoot := b.same(spec.Boot, spec.Epoch)
+	sameBoot := alive || b.same(spec.Boot, spec.Epoch)
+	v.Rebooted = !sameBoot
 	switch {
 	case exit.Get("code") != "":
 		v.State = Exited
@@ -131,7 +132,7 @@ func (a attempt) read(b boot) (view, error) {
 	case !begun:
 		v.State = Created
 	case !sameBoot:
-		v.State, v.Rebooted = Lost, true
+		v.State = Lost
 		v.Error = "the machine, or the container operatord ran in, went down while it was running"
 	default:
 		v.State = Lost

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,6 +92,16 @@ func ownCgroup() (string, error) {
 		return dir, nil
 	}
 	return "", errors.New("no cgroup2 file system is mounted")
+}
+
+// limits tells which limits can be set: those of the controllers that are handed down.
+func (c cgroups) limits() (memory, cpu, processes bool) {
+	data, err := os.ReadFile(filepath.Join(c.base, "cgroup.subtree_control"))
+	if c.base == "" || err != nil {
+		return false, false, false
+	}
+	handed := strings.Fields(string(data))
+	return slices.Contains(handed, "memory"), slices.Contains(handed, "cpu"), slices.Contains(handed, "pids")
 }
 
 // make makes the attempt's cgroup; empty without cgroups. A limit that can't be set is an error.

@@ -45,6 +45,7 @@ type Spec struct {
 	ID
 	Owner    string   // namespace/name of what it belongs to, for people
 	Revision string   // the caller's own: at which revision of its world it decided to start this
+	Note     string   // the caller's own too
 	Args     []string // Args[0] without a slash is looked up in the PATH of Env
 	Env      []string // the whole environment, "NAME=value"; OPERATORD_PROCESS is added
 	Dir      string   // working directory; empty: /
@@ -86,8 +87,8 @@ const (
 // Process is what is known about one attempt, all of it from disk.
 type Process struct {
 	ID
-	Owner, Revision string
-	State           State
+	Owner, Revision, Note string
+	State                 State
 
 	PID       int    // of the main process, also after its end; 0 if it never ran
 	StartTime uint64 // in clock ticks since boot
@@ -102,7 +103,8 @@ type Process struct {
 
 	// Empty: nothing of it is left, neither the main process nor any descendant.
 	Empty bool
-	// Rebooted: it was running when the machine, or the container around the daemon, went down.
+	// Rebooted: it is of a time before the machine, or the container around the daemon, went down; Lost by
+	// that if it was running.
 	Rebooted bool
 	// LogError says why its output can't be written at present; empty while it can.
 	LogError string

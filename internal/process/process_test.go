@@ -816,6 +816,39 @@ func TestRunsAsAnotherUser(t *testing.T) {
 	}
 }
 
+func TestExec(t *testing.T) {
+	modes(t, func(t *testing.T, opts Options) {
+		r := open(t, t.TempDir(), opts)
+		dir := t.TempDir()
+		spec := script("beside", "exec sleep 1000")
+		spec.Dir, spec.Env = dir, append(spec.Env, "A=b c")
+		ensure(t, r, spec)
+		await(t, r, spec.ID, running)
+		out, code, err := r.Exec(background, spec.ID, []string{"sh", "-c", `echo "$A"; pwd >&2; exit 6`})
+		if string(out) != "b c\n"+dir+"\n" || code != 6 || err != nil {
+			t.Errorf("%q %d %v", out, code, err)
+		}
+		if _, _, err := r.Exec(background, spec.ID, []string{"no-such-program"}); err == nil || !strings.Contains(err.Error(), "no program") {
+			t.Errorf("%v", err)
+		}
+		ctx, cancel := context.WithTimeout(background, 50*time.Millisecond)
+		defer cancel()
+		if _, _, err := r.Exec(ctx, spec.ID, []string{"sh", "-c", "sleep 1000; true"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if left := marked(t, r, spec.ID); len(left) != 1 {
+			t.Errorf("running: %v", left)
+		}
+		if err := r.Kill(background, spec.ID); err != nil {
+			t.Fatal(err)
+		}
+		await(t, r, spec.ID, empty)
+		if _, _, err := r.Exec(background, spec.ID, []string{"true"}); !errors.Is(err, ErrOver) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // BenchmarkSpawn measures from Ensure until the program runs.
 func BenchmarkSpawn(b *testing.B) {
 	r, err := Open(b.TempDir(), Options{})

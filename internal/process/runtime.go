@@ -121,6 +121,9 @@ func (r *Runtime) checkVersion() error {
 // Cgroups tells whether processes get cgroups, and if not, why.
 func (r *Runtime) Cgroups() (ok bool, why string) { return r.cgroups.base != "", r.cgroups.why }
 
+// CanLimit tells which limits can be set on this machine. Ensure refuses others.
+func (r *Runtime) CanLimit() (memory, cpu, processes bool) { return r.cgroups.limits() }
+
 // Close stops watching. Everything that runs goes on running.
 func (r *Runtime) Close() error {
 	r.watch.close()

@@ -113,7 +113,7 @@ func (r *Runtime) spawn(a attempt, spec Spec, lock, control int) error {
 // record is the spec as the shim reads it.
 func (s Spec) record(a attempt, b boot, cgroup string) *shim.Spec {
 	rec := &shim.Spec{
-		Format: shim.SpecFormat, Owner: s.Owner, Note: s.Revision, Args: s.Args, Dir: s.Dir,
+		Format: shim.SpecFormat, Owner: s.Owner, Revision: s.Revision, Note: s.Note, Args: s.Args, Dir: s.Dir,
 		Env:    append(s.Env[:len(s.Env):len(s.Env)], marker+a.dir),
 		Cgroup: cgroup, Boot: b.id, Epoch: b.epoch,
 	}

@@ -13,9 +13,9 @@ func (f failure) Error() string { return string(f) }
 // start forks and executes the main process. On an error, code is the exit code that a shell or a
 // container runtime gives for it.
 func start(spec *Spec, log *pump) (pid, code int, err error) {
-	path, code, err := lookup(spec)
+	path, err := Lookup(spec.Args[0], spec.Env)
 	if err != nil {
-		return 0, code, err
+		return 0, 127, err
 	}
 	dir := spec.Dir
 	if dir == "" {
@@ -66,19 +66,19 @@ func start(spec *Spec, log *pump) (pid, code int, err error) {
 	return 0, 128, failure("execute " + path + ": " + err.Error())
 }
 
-// lookup finds the program in the PATH of the environment it is going to have.
-func lookup(spec *Spec) (path string, code int, err error) {
-	name := spec.Args[0]
+// Lookup finds a program in the PATH of the environment it is going to have. A name with a slash is taken
+// as it is.
+func Lookup(name string, env []string) (path string, err error) {
 	if name == "" {
-		return "", 127, failure("the command is empty")
+		return "", failure("the command is empty")
 	}
 	for i := 0; i < len(name); i++ {
 		if name[i] == '/' {
-			return name, 0, nil
+			return name, nil
 		}
 	}
 	search := ""
-	for _, e := range spec.Env {
+	for _, e := range env {
 		if len(e) > 5 && e[:5] == "PATH=" {
 			search = e[5:]
 		}
@@ -95,12 +95,12 @@ func lookup(spec *Spec) (path string, code int, err error) {
 			full := dir + "/" + name
 			var st syscall.Stat_t
 			if syscall.Stat(full, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG && st.Mode&0o111 != 0 {
-				return full, 0, nil
+				return full, nil
 			}
 		}
 		start = i + 1
 	}
-	return "", 127, failure("no program " + name + " in PATH=" + search)
+	return "", failure("no program " + name + " in PATH=" + search)
 }
 
 func credential(spec *Spec) (*syscall.Credential, error) {

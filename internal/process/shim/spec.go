@@ -4,12 +4,13 @@ import "syscall"
 
 // Spec is what a shim runs, as its directory's spec file says it.
 type Spec struct {
-	Format string   // version of this format, "1"
-	Owner  string   // namespace/name, for people
-	Note   string   // the daemon's own, not looked at here
-	Args   []string // argv of the main process; Args[0] is looked up in its PATH unless it has a slash
-	Env    []string // its whole environment, "NAME=value"
-	Dir    string   // working directory; empty: /
+	Format string // version of this format, "1"
+	Owner  string // namespace/name, for people
+	// Revision and Note are the daemon's own and not looked at here.
+	Revision, Note string
+	Args           []string // argv of the main process; Args[0] is looked up in its PATH unless it has a slash
+	Env            []string // its whole environment, "NAME=value"
+	Dir            string   // working directory; empty: /
 	// User, Group and Groups are numeric; empty User keeps the daemon's.
 	User, Group string
 	Groups      []string
@@ -28,6 +29,7 @@ func (s *Spec) Record() Record {
 	var r Record
 	r.Add("format", s.Format)
 	r.Add("owner", s.Owner)
+	r.Add("revision", s.Revision)
 	r.Add("note", s.Note)
 	for _, a := range s.Args {
 		r.Fields = append(r.Fields, Field{"arg", a}) // an empty argument counts
@@ -58,6 +60,8 @@ func ParseSpec(data []byte) *Spec {
 			s.Format = f.Value
 		case "owner":
 			s.Owner = f.Value
+		case "revision":
+			s.Revision = f.Value
 		case "note":
 			s.Note = f.Value
 		case "arg":
