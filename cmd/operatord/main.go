@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	// Before anything larger is initialised, this binary may be the parent of a process, or a member.
+	_ "operatord.io/operatord/internal/member"
 	_ "operatord.io/operatord/internal/process/shim"
 )
 

@@ -15,6 +15,8 @@ import (
 	"operatord.io/operatord/internal/controller"
 	"operatord.io/operatord/internal/operator/cluster"
 	"operatord.io/operatord/internal/operator/crd"
+	"operatord.io/operatord/internal/operator/garbagecollector"
+	"operatord.io/operatord/internal/operator/namespace"
 	"operatord.io/operatord/internal/process"
 	"operatord.io/operatord/internal/resource/builtin"
 )
@@ -46,6 +48,8 @@ type parts struct {
 // makers lists the operators in the order in which they start. crd is not among those that can be chosen.
 func makers() []maker {
 	return []maker{
+		{name: namespace.Name, make: makeNamespace},
+		{name: garbagecollector.Name, make: makeGarbageCollector},
 		{name: "cluster", make: makeCluster, crds: api.CRDs, kinds: []schema.GroupKind{clusterKind, backupKind}},
 	}
 }
@@ -127,6 +131,23 @@ func makeCRD(s *server, p parts) (*operator, error) {
 	c := controller.New(o)
 	op.Attach(c.Enqueue)
 	return &operator{run: c.Run}, nil
+}
+
+func makeNamespace(s *server, p parts) (*operator, error) {
+	op := namespace.New(namespace.Options{Reader: s.informers, Metadata: s.informers.Metadata(), Writer: p.writer, Log: p.log})
+	o := s.controllerOptions(p)
+	o.For, o.Reconciler = namespace.Kind(), op
+	c := controller.New(o)
+	op.Attach(c.Enqueue)
+	return &operator{run: c.Run}, nil
+}
+
+func makeGarbageCollector(s *server, p parts) (*operator, error) {
+	op := garbagecollector.New(garbagecollector.Options{
+		Set: s.informers, Registry: s.registry, Writer: p.writer, Workers: s.cfg.Workers,
+		Metrics: s.controllerMetrics(), Queue: s.metrics.Workqueue(), Log: p.log,
+	})
+	return &operator{run: op.Run}, nil
 }
 
 func makeCluster(s *server, p parts) (*operator, error) {
