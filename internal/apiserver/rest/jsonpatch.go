@@ -3,6 +3,7 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,7 +29,9 @@ func (p *patcher) patchJSON(before []byte) (after []byte, problems []error, err 
 		if strict {
 			var ops []operation
 			if problems, err = kjson.UnmarshalStrict(p.patch, &ops); err != nil {
-				return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+				// Clients know this message with the name of kube-apiserver's own type.
+				text := strings.ReplaceAll(err.Error(), "rest.operation", "handlers.jsonPatchOp")
+				return nil, nil, apierrors.NewBadRequest("error decoding patch: " + text)
 			}
 			for i, e := range problems {
 				problems[i] = fmt.Errorf("json patch %v", e)

@@ -123,18 +123,29 @@ func (p *patcher) json(old resource.Object, stored *watchcache.Object) (resource
 	if err != nil {
 		return nil, err
 	}
-	after, problems, err := p.patchJSON(before)
-	if err != nil {
-		return nil, err
+	obj, texts, err := p.patched(before)
+	if apierrors.IsInvalid(err) {
+		// The message quotes the whole object, with the members in the order of a fresh encoding.
+		if fresh, encodeErr := p.Version.Codec.Encode(old); encodeErr == nil {
+			_, _, err = p.patched(fresh)
+		}
 	}
-	opts := p.decoding("application/json")
-	opts.Patched, opts.PatchErrors = true, problems
-	obj, texts, err := p.Version.Codec.Decode(after, opts)
 	if err != nil {
 		return nil, err
 	}
 	p.warnings.add(texts)
 	return p.own(old, obj)
+}
+
+// patched is what a JSON or merge patch makes of an object's JSON.
+func (p *patcher) patched(before []byte) (resource.Object, []string, error) {
+	after, problems, err := p.patchJSON(before)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := p.decoding("application/json")
+	opts.Patched, opts.PatchErrors = true, problems
+	return p.Version.Codec.Decode(after, opts)
 }
 
 // patchProjection patches a subresource's body of another kind.

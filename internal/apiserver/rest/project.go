@@ -103,5 +103,5 @@ func (r *request) createSubresource(body Body) (*Result, error) {
 		return nil, err
 	}
 	// Binding and its like change the object by rules of their own, not as an update of it.
-	return r.update(&change{project: sub.Project, make: makes, blind: true})
+	return r.update(&change{project: sub.Project, make: makes})
 }

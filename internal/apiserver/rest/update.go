@@ -99,7 +99,6 @@ type change struct {
 	// create: an object that doesn't exist is made, whatever the strategy says.
 	create bool
 	uid    *types.UID // that the object must have
-	blind  bool       // no resourceVersion is ever compared
 }
 
 // change finds the rules for updates of the object or of a subresource.
@@ -210,7 +209,11 @@ func (r *request) updateOnce(c *change, was *storage.KV) (*Result, error) {
 	if err := r.compareRevision(c, obj, was); err != nil {
 		return nil, err
 	}
-	if c.strategy != nil {
+	if c.strategy == nil {
+		if err := checkPreconditions(r.resource(), was.Key, r.Name, &metav1.Preconditions{UID: uidOf(obj)}, old.GetUID(), ""); err != nil {
+			return nil, err
+		}
+	} else {
 		if err := genericrest.BeforeUpdate(c.strategy, r.ctx, obj, old); err != nil {
 			return nil, err
 		}
@@ -240,7 +243,7 @@ func (r *request) compareRevision(c *change, obj resource.Object, was *storage.K
 		named = storage.Rev(n)
 	}
 	switch {
-	case c.blind, named == 0 && c.strategy.AllowUnconditionalUpdate(r.ctx):
+	case named == 0 && (c.strategy == nil || c.strategy.AllowUnconditionalUpdate(r.ctx)):
 		obj.SetResourceVersion(strconv.FormatUint(uint64(was.Rev), 10))
 		return nil
 	case named == 0:
