@@ -1,66 +1,84 @@
 package resource
 
-// span is a range of bytes to leave out; end 0 means none.
-type span struct{ start, end int }
-
-// splice finds where `"resourceVersion":"N",` goes into an object's JSON, and the resourceVersion to
-// cut out of it if there is one. The offset is right behind metadata's opening brace, or behind the
-// object's own where there is no metadata, and so lies before the cut. What isn't a JSON object is
-// taken as it is.
-func splice(json []byte) (offset int, flags byte, cut span) {
+// withoutRevision is an object's JSON without metadata.resourceVersion. It is json itself if there is none.
+func withoutRevision(json []byte) []byte {
 	s := scanner{b: json}
-	if !s.token('{') {
-		return 0, flagAlone, span{}
+	if !s.metadata() {
+		return json
 	}
-	start := s.i
-	members := 0
-	for {
-		key, _, ok := s.member(members)
-		if !ok {
-			break
-		}
-		if string(key) == "metadata" && s.token('{') {
-			offset = s.i
-			cut, alone := s.revision()
-			if alone {
-				flags = flagAlone
-			}
-			return offset, flags, cut
-		}
-		if !s.value() {
-			break
-		}
-		members++
-	}
-	if members == 0 {
-		flags = flagAlone
-	}
-	return start, flags | flagNoMetadata, span{}
-}
-
-// revision looks through metadata's members, from behind its brace, for the resourceVersion and tells
-// whether there is nothing else.
-func (s *scanner) revision() (cut span, alone bool) {
-	others := 0
 	for n := 0; ; n++ {
-		key, start, ok := s.member(n)
-		if !ok {
-			return cut, others == 0
+		name, start, ok := s.member(n)
+		if !ok || !s.value() {
+			return json
 		}
-		if !s.value() {
-			return cut, false
-		}
-		if string(key) != "resourceVersion" {
-			others++
+		if string(name) != "resourceVersion" {
 			continue
 		}
-		cut = span{start: start, end: s.i}
-		if n == 0 {
-			// The first member takes the comma behind it along, others the one before.
-			after := *s
-			if after.token(',') {
-				cut.end = after.i
-			}
+		end := s.i
+		if n == 0 && s.token(',') {
+			end = s.i // the first member takes the comma behind it along, others the one before
+		}
+		out := make([]byte, 0, len(json)-(end-start))
+		return append(append(out, json[:start]...), json[end:]...)
+	}
+}
+
+// splice finds where `"resourceVersion":"N",` goes into an object's JSON: where Kubernetes has it, which
+// is behind uid in objects encoded from Go types and before uid in those with sorted names, where uid comes
+// last. Without a uid it goes right behind metadata's brace, and without metadata behind the object's. What
+// isn't a JSON object is taken as it is.
+func splice(json []byte) (offset int, flags byte) {
+	s := scanner{b: json}
+	if !s.metadata() {
+		s = scanner{b: json}
+		if !s.token('{') {
+			return 0, flagAlone
+		}
+		flags, offset = flagNoMetadata, s.i
+		if _, _, more := s.member(0); !more {
+			flags |= flagAlone
+		}
+		return offset, flags
+	}
+	offset = s.i
+	for n := 0; ; n++ {
+		name, start, ok := s.member(n)
+		if !ok || !s.value() {
+			break
+		}
+		if string(name) != "uid" {
+			continue
+		}
+		switch {
+		case s.token(','):
+			offset = s.i
+		case n > 0:
+			offset = start + 1 // behind the comma before it
+		}
+		return offset, 0
+	}
+	empty := scanner{b: json, i: offset}
+	if empty.token('}') {
+		flags = flagAlone
+	}
+	return offset, flags
+}
+
+// metadata goes behind the opening brace of the object's metadata, if it has any.
+func (s *scanner) metadata() bool {
+	if !s.token('{') {
+		return false
+	}
+	for n := 0; ; n++ {
+		name, _, ok := s.member(n)
+		if !ok {
+			return false
+		}
+		if string(name) == "metadata" && s.token('{') {
+			return true
+		}
+		if !s.value() {
+			return false
 		}
 	}
 }

@@ -66,18 +66,15 @@ var ErrValue = errors.New("resource: not a stored value")
 // EncodeValue makes the stored form of an object's JSON in its storage version. metadata.resourceVersion is
 // left out if it is there; nothing else is changed. The result shares nothing with its arguments.
 func EncodeValue(json []byte, meta Meta) []byte {
-	offset, flags, cut := splice(json)
+	json = withoutRevision(json)
+	offset, flags := splice(json)
 	header := meta.append(nil)
 	out := make([]byte, 0, 2+2*binary.MaxVarintLen32+len(header)+len(json))
 	out = append(out, valueFormat, flags)
 	out = binary.AppendUvarint(out, uint64(offset))
 	out = binary.AppendUvarint(out, uint64(len(header)))
 	out = append(out, header...)
-	if cut.end == 0 {
-		return append(out, json...)
-	}
-	out = append(out, json[:cut.start]...)
-	return append(out, json[cut.end:]...)
+	return append(out, json...)
 }
 
 // ParseValue takes a stored value apart in constant time.

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -95,6 +96,12 @@ func (b *builder) job() *resource.Kind {
 			validateUpdate: validateJobUpdate,
 			warnCreate:     warnJob,
 			warnUpdate:     warnJobUpdate,
+			// Defaulting labels a Job as its Pods are; it ran before those got the generated labels.
+			canonicalize: func(job *batch.Job) {
+				if len(job.Labels) == 0 {
+					job.Labels = maps.Clone(job.Spec.Template.Labels)
+				}
+			},
 		},
 		subresources: map[string]*resource.Subresource{
 			"status": statusSubresource(&own[*batch.Job]{

@@ -132,6 +132,7 @@ var _ rest.RESTGracefulDeleteStrategy = (*pods)(nil)
 
 func (*pods) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	pod := obj.(*core.Pod)
+	admitPod(pod)
 	pod.Generation = 1
 	pod.Status = core.PodStatus{Phase: core.PodPending}
 	podutil.DropDisabledPodFields(pod, nil)

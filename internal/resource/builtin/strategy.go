@@ -38,20 +38,8 @@ func (b base) of(subresource string) base {
 }
 
 func (b base) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
-	kinds, unversioned, err := b.scheme.ObjectKinds(obj)
-	if err != nil || len(kinds) < 2 {
-		return kinds, unversioned, err
-	}
-	// An internal type may belong to two groups (Event); errors name this kind's.
-	for i, k := range kinds {
-		if k.Group == b.gv.Group {
-			kinds[0], kinds[i] = kinds[i], kinds[0]
-			break
-		}
-	}
-	return kinds, unversioned, nil
+	return b.scheme.ObjectKinds(obj)
 }
-
 func (b base) Recognizes(gvk schema.GroupVersionKind) bool { return b.scheme.Recognizes(gvk) }
 func (b base) GenerateName(prefix string) string {
 	return names.SimpleNameGenerator.GenerateName(prefix)

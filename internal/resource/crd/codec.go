@@ -100,12 +100,20 @@ func (c *codec) read(data []byte) (*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	if u.GetAPIVersion() != c.gvk.GroupVersion().String() {
-		u.SetGroupVersionKind(c.gvk)
-		if _, err := c.def.coerce(u, coercion{}); err != nil {
-			return nil, fmt.Errorf("crd: convert stored %s %s/%s to %s: %w", c.gvk.Kind, u.GetNamespace(), u.GetName(), c.gvk.Version, err)
+		if err := c.convert(u); err != nil {
+			return nil, err
 		}
 	}
 	return u, nil
+}
+
+// convert changes u from another version into this one.
+func (c *codec) convert(u *unstructured.Unstructured) error {
+	u.SetGroupVersionKind(c.gvk)
+	if _, err := c.def.coerce(u, coercion{}); err != nil {
+		return fmt.Errorf("crd: convert %s %s/%s to %s: %w", c.gvk.Kind, u.GetNamespace(), u.GetName(), c.gvk.Version, err)
+	}
+	return nil
 }
 
 func (c *codec) Default(obj resource.Object) error {
@@ -116,16 +124,15 @@ func (c *codec) Default(obj resource.Object) error {
 	return c.def.fill(u)
 }
 
-// Encode writes u in this version; conversion None only names another version.
+// Encode writes obj in this version. Conversion None names the other version and drops what that lacks.
 func (c *codec) Encode(obj resource.Object) ([]byte, error) {
 	u := obj.(*unstructured.Unstructured)
-	if want := c.gvk.GroupVersion().String(); u.GetAPIVersion() != want {
-		content := make(map[string]any, len(u.Object))
-		for k, v := range u.Object {
-			content[k] = v
-		}
-		content["apiVersion"] = want
-		return json.Marshal(content)
+	if u.GetAPIVersion() == c.gvk.GroupVersion().String() {
+		return json.Marshal(u.Object)
+	}
+	u = u.DeepCopy()
+	if err := c.convert(u); err != nil {
+		return nil, err
 	}
 	return json.Marshal(u.Object)
 }
