@@ -28,3 +28,6 @@ func (c *Cluster) SetLastAction(kind, target, why string, at metav1.MicroTime) {
 
 // Conditions are status.conditions, shared with the object.
 func (c *Cluster) Conditions() []metav1.Condition { return c.Status.Conditions }
+
+// WasReady tells whether it was Ready in its present generation or an earlier one.
+func (c *Cluster) WasReady() bool { return c.Status.ReadyGeneration > 0 }

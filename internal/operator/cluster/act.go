@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -31,7 +32,7 @@ func (op *Operator) Act(ctx context.Context, w controller.Writer, cl *v1alpha1.C
 	case a.kind == actElect:
 		return op.elect(ctx, w, a)
 	case a.kind == actRemove && a.target == targetData:
-		if err := op.disk.RemoveAll(op.home(cl.UID)); err != nil {
+		if err := op.clear(op.home(cl.UID)); err != nil {
 			return fmt.Errorf("remove the members' data: %w", err)
 		}
 		return op.release(ctx, w, cl)
@@ -113,7 +114,8 @@ func (op *Operator) remove(ctx context.Context, w controller.Writer, pod *corev1
 		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
 	})
 	if apierrors.IsNotFound(err) {
-		return nil
+		// Someone else did it: there is nothing to tell of, and the present state is looked at again.
+		return apierrors.NewConflict(corev1.Resource("pods"), pod.Name, errors.New("it is gone"))
 	}
 	return err
 }

@@ -42,7 +42,7 @@ const (
 	reasonMemberLost         = "MemberLost"
 )
 
-// Action is the one thing to do now, or why there is nothing to do.
+// Action is the one thing to do now, or why there is nothing to do. The zero Action is a noop.
 type Action struct {
 	kind, target, why string
 	after             time.Duration
@@ -56,7 +56,12 @@ type Action struct {
 }
 
 // Kind is restore, create, elect, remove or noop.
-func (a Action) Kind() string { return a.kind }
+func (a Action) Kind() string {
+	if a.Noop() {
+		return actNoop
+	}
+	return a.kind
+}
 
 // Target is what it is done to; empty for noop.
 func (a Action) Target() string { return a.target }
@@ -68,7 +73,7 @@ func (a Action) Why() string { return a.why }
 func (a Action) After() time.Duration { return a.after }
 
 // Noop tells that there is nothing to do now.
-func (a Action) Noop() bool { return a.kind == actNoop }
+func (a Action) Noop() bool { return a.kind == actNoop || a.kind == "" }
 
 // done tells that no gap is left: the only noop that means Ready.
 func (a Action) done() bool { return a.kind == actNoop && a.reason == reasonComplete }

@@ -38,7 +38,7 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, reasonDeleting, why)
 	case a.done():
 		set(v1alpha1.ConditionProgressing, metav1.ConditionFalse, reasonComplete, summary(cl))
-	case held != "" && cl.Spec.Paused:
+	case cl.Spec.Paused:
 		set(v1alpha1.ConditionProgressing, metav1.ConditionUnknown, reasonPaused, why)
 	case held != "":
 		set(v1alpha1.ConditionProgressing, metav1.ConditionUnknown, reasonStepping, why)

@@ -53,6 +53,17 @@ func (op *Operator) fill(ctx context.Context, target, tmp string, put func(tmp s
 	return op.disk.Sync(home)
 }
 
+// clear removes a Cluster's home for good: a power cut must not bring it back when the Cluster is gone.
+func (op *Operator) clear(home string) error {
+	if err := op.disk.RemoveAll(home); err != nil {
+		return err
+	}
+	if err := op.disk.Sync(op.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // copyTree copies what is in the directory from into the directory to, which exists: files and directories with
 // their permissions (a directory's owner may always write), links as links. Everything but to itself is synced.
 func (op *Operator) copyTree(ctx context.Context, from, to string, who *owner) error {

@@ -18,7 +18,7 @@ import (
 // Observation is all of the world that a decision needs.
 type Observation struct {
 	Now       time.Time
-	Restored  bool   // the proof of the restore exists
+	Restored  bool   // there was something to restore, and the proof exists that it was
 	Restoring bool   // a restore is being copied
 	Missing   string // why the backup can't be had; empty when it can, or isn't needed
 	Failed    bool   // Missing is about our side (no room), not about the backup

@@ -14,7 +14,7 @@ func (op *Operator) Status(old *v1alpha1.Cluster, o Observation, a Action, held 
 	cl := old.DeepCopy()
 	s := &cl.Status
 	if a.Noop() {
-		held = ""
+		held = "" // what isn't there to do isn't held
 	}
 	members := o.ours()
 
@@ -32,9 +32,7 @@ func (op *Operator) Status(old *v1alpha1.Cluster, o Observation, a Action, held 
 			s.LeaderUID = ""
 		}
 	}
-	if cl.Spec.RestoreFrom != "" {
-		s.Restored = o.Restored
-	}
+	s.Restored = o.Restored
 	s.Crashes = crashes(old, &o, removedUnready(a, held))
 	s.Phase = phase(cl, &o, a, held)
 	if s.Phase == v1alpha1.PhaseReady && a.done() {

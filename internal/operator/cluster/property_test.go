@@ -1,0 +1,391 @@
+package cluster
+
+import (
+	"flag"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"operatord.io/operatord/api/v1alpha1"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// TestMain asks for more walks than rapid's default, and for no files of failed ones (the seed it prints is
+// enough); what is given on the command line wins.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	settings := map[string]string{"rapid.checks": "2000", "rapid.nofailfile": "true"}
+	if testing.Short() {
+		settings["rapid.checks"] = "200"
+	}
+	flag.Visit(func(f *flag.Flag) { delete(settings, f.Name) })
+	for name, value := range settings {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// TestConvergesFromNothing walks from an empty world: everything that can happen, in any order, with kills and
+// power cuts between any two things that the operator does. What must never happen is checked all along; then
+// the world calms down, and the declaration must come true and stay untouched.
+func TestConvergesFromNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newModel(t.Fatalf)
+		defer func() { w.op.Close() }()
+		declare(t, w)
+		walk(t, w, rapid.IntRange(0, 60).Draw(t, "steps"))
+		settle(t, w)
+	})
+}
+
+// TestConvergesFromAnything starts from states that no history explains: any Pods, any status, any files.
+func TestConvergesFromAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newModel(t.Fatalf)
+		defer func() { w.op.Close() }()
+		w.reachable = false
+		declare(t, w)
+		scramble(t, w)
+		w.look()
+		walk(t, w, rapid.IntRange(0, 25).Draw(t, "steps"))
+		settle(t, w)
+	})
+}
+
+// declare is what a person submits.
+func declare(t *rapid.T, w *model) {
+	cl := &v1alpha1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo", UID: "cluster-uid", Generation: 1, CreationTimestamp: seconds(w.clock)},
+		Spec:       v1alpha1.ClusterSpec{Members: rapid.Int32Range(0, 4).Draw(t, "members")},
+	}
+	if rapid.Bool().Draw(t, "restoreFrom") {
+		cl.Spec.RestoreFrom = "b"
+	}
+	w.put(cl)
+	if rapid.Bool().Draw(t, "backup") {
+		makeBackup(w)
+	}
+	w.look()
+}
+
+func makeBackup(w *model) {
+	w.rev++
+	w.backup = &v1alpha1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: v1alpha1.BackupSpec{
+		Data: map[string]string{"a": backupFiles["a"]}, BinaryData: map[string][]byte{"b": []byte(backupFiles["b"])},
+	}}
+}
+
+// scramble puts anything anywhere.
+func scramble(t *rapid.T, w *model) {
+	for n := range rapid.IntRange(0, 6).Draw(t, "pods") {
+		ordinal := rapid.SampledFrom([]int{n, n, n, n + 3, 10}).Draw(t, "ordinal")
+		name := memberName("demo", ordinal)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: w.newUID(), CreationTimestamp: seconds(w.clock)}}
+		if rapid.IntRange(0, 9).Draw(t, "ours") > 0 {
+			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.cluster, v1alpha1.GroupVersion.WithKind("Cluster"))}
+		}
+		if rapid.Bool().Draw(t, "labelled") {
+			pod.Labels = map[string]string{v1alpha1.RoleLabel: v1alpha1.RoleLeader}
+		}
+		w.put(pod)
+		if rapid.Bool().Draw(t, "running") {
+			w.run(name)
+			if rapid.Bool().Draw(t, "ready") {
+				w.change(name, func(p *corev1.Pod) { setReady(p, corev1.ConditionTrue, w.clock) })
+			}
+			if rapid.Bool().Draw(t, "dead") {
+				w.die(name, rapid.Bool().Draw(t, "rebooted"))
+			}
+			if rapid.IntRange(0, 3).Draw(t, "leaving") == 0 {
+				w.change(name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: w.clock} })
+			}
+		}
+	}
+	for _, file := range []string{"restored/a", "restore.tmp/junk", "0/mine", "0.tmp/junk", "1/mine", "2.tmp/junk"} {
+		if rapid.IntRange(0, 3).Draw(t, file) == 0 {
+			w.disk.seed(home+"/"+file, "x")
+		}
+	}
+	cl := w.cluster.DeepCopy()
+	s := &cl.Status
+	s.Phase = rapid.SampledFrom(append(v1alpha1.Phases(), "")).Draw(t, "phase")
+	s.Members = rapid.Int32Range(0, 5).Draw(t, "status.members")
+	s.Leader = rapid.SampledFrom([]string{"", "demo-0", "demo-1", "nobody"}).Draw(t, "leader")
+	s.LeaderUID = types.UID(rapid.SampledFrom([]string{"", "uid-1", "uid-2", "uid-3", "gone"}).Draw(t, "leaderUID"))
+	s.Restored = rapid.Bool().Draw(t, "status.restored")
+	s.ReadyGeneration = rapid.Int64Range(0, 1).Draw(t, "readyGeneration")
+	for _, name := range []string{"demo-0", "demo-1", "demo-7", "demo-01", "other"} {
+		if rapid.IntRange(0, 2).Draw(t, "crash of "+name) == 0 {
+			s.Crashes = append(s.Crashes, v1alpha1.Crash{
+				Name: name, UID: types.UID(rapid.SampledFrom([]string{"", "uid-1", "uid-2", "gone"}).Draw(t, "crash.uid")),
+				Count:     rapid.Int32Range(-1, 9).Draw(t, "count"),
+				NotBefore: seconds(w.clock.Add(time.Duration(rapid.IntRange(-400, 4000).Draw(t, "notBefore")) * time.Second)),
+			})
+		}
+	}
+	if rapid.Bool().Draw(t, "finalizer") {
+		cl.Finalizers = []string{v1alpha1.ClusterFinalizer}
+	}
+	w.put(cl)
+}
+
+// walk lets things happen.
+func walk(t *rapid.T, w *model, steps int) {
+	for range steps {
+		happenings := []string{"reconcile", "reconcile", "reconcile", "kill", "kubelet", "kubelet", "kubelet", "look", "time", "pod", "person", "power"}
+		switch rapid.SampledFrom(happenings).Draw(t, "happening") {
+		case "reconcile":
+			if alive, _, _ := w.reconcile(); !alive {
+				t.Fatalf("dead without a kill")
+			}
+		case "kill":
+			w.fuse.left = rapid.IntRange(0, 25).Draw(t, "ops until the kill")
+			for range 4 {
+				if alive, _, _ := w.reconcile(); !alive {
+					break
+				}
+			}
+			w.boot()
+		case "look":
+			w.look()
+		case "time":
+			w.clock = w.clock.Add(time.Duration(rapid.SampledFrom([]int{1, 3, 7, 30, 400, 700}).Draw(t, "seconds")) * time.Second)
+		case "kubelet":
+			if pod := somePod(t, w); pod != nil {
+				kubelet(w, pod)
+			}
+		case "pod":
+			if pod := somePod(t, w); pod != nil {
+				accident(t, w, pod)
+			}
+		case "person":
+			person(t, w)
+		case "power":
+			if rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+				powerCut(t, w)
+			}
+		}
+	}
+}
+
+func somePod(t *rapid.T, w *model) *corev1.Pod {
+	if len(w.pods) == 0 {
+		return nil
+	}
+	return w.pods[rapid.SampledFrom(slices.Sorted(maps.Keys(w.pods))).Draw(t, "pod")]
+}
+
+// kubelet brings one Pod one step on.
+func kubelet(w *model, pod *corev1.Pod) {
+	switch {
+	case pod.DeletionTimestamp != nil && living(pod) && pod.Spec.NodeName != "" && pod.Status.Phase == corev1.PodRunning && len(pod.Status.ContainerStatuses) == 0:
+		w.die(pod.Name, false) // its processes end first
+	case pod.DeletionTimestamp != nil:
+		w.rev++
+		delete(w.pods, pod.Name)
+	case pod.Status.Phase == "":
+		w.run(pod.Name)
+	case living(pod) && !ready(pod):
+		w.change(pod.Name, func(p *corev1.Pod) { setReady(p, corev1.ConditionTrue, w.clock) })
+	}
+}
+
+// accident is what befalls a Pod.
+func accident(t *rapid.T, w *model, pod *corev1.Pod) {
+	switch rapid.SampledFrom([]string{"die", "die", "hang", "delete", "label", "strip"}).Draw(t, "accident") {
+	case "die":
+		if living(pod) && pod.Spec.NodeName != "" {
+			w.die(pod.Name, false)
+		}
+	case "hang":
+		if ready(pod) {
+			w.change(pod.Name, func(p *corev1.Pod) { setReady(p, corev1.ConditionFalse, w.clock) })
+		}
+	case "delete":
+		if pod.DeletionTimestamp == nil {
+			w.deletePod(pod)
+		}
+	case "label":
+		if rapid.IntRange(0, 4).Draw(t, "really") == 0 {
+			w.change(pod.Name, func(p *corev1.Pod) { metav1.SetMetaDataLabel(&p.ObjectMeta, v1alpha1.RoleLabel, v1alpha1.RoleLeader) })
+			w.look() // against this no order of writes helps
+		}
+	case "strip":
+		if rapid.IntRange(0, 4).Draw(t, "really") == 0 {
+			w.change(pod.Name, func(p *corev1.Pod) { delete(p.Labels, v1alpha1.RoleLabel) })
+			w.look()
+		}
+	}
+}
+
+// person edits the declaration, or makes and deletes things.
+func person(t *rapid.T, w *model) {
+	if w.cluster == nil {
+		return
+	}
+	cl := w.cluster.DeepCopy()
+	switch rapid.SampledFrom([]string{"scale", "scale", "pause", "step", "unstep", "backup", "no backup", "stranger", "no stranger", "delete"}).Draw(t, "edit") {
+	case "scale":
+		cl.Spec.Members = rapid.Int32Range(0, 5).Draw(t, "members")
+		cl.Generation++
+	case "pause":
+		cl.Spec.Paused = !cl.Spec.Paused
+		cl.Generation++
+	case "step":
+		cl.Annotations = map[string]string{v1alpha1.StepAnnotation: strconv.Itoa(rapid.IntRange(1, 9).Draw(t, "value"))}
+	case "unstep":
+		cl.Annotations = nil
+	case "backup":
+		makeBackup(w)
+	case "no backup":
+		w.rev++
+		w.backup = nil
+	case "stranger":
+		name := memberName("demo", rapid.IntRange(0, 6).Draw(t, "ordinal"))
+		if w.pods[name] == nil {
+			w.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: w.newUID(), CreationTimestamp: seconds(w.clock)}})
+			w.look()
+		}
+	case "no stranger":
+		removeStrangers(w)
+	case "delete":
+		if rapid.IntRange(0, 3).Draw(t, "really") > 0 {
+			return
+		}
+		if cl.DeletionTimestamp == nil {
+			cl.DeletionTimestamp = &metav1.Time{Time: w.clock}
+			if rapid.IntRange(0, 3).Draw(t, "orphan") == 0 {
+				cl.Finalizers = append(cl.Finalizers, metav1.FinalizerOrphanDependents)
+				w.orphaned = true
+			}
+			cl.Generation++
+		}
+	}
+	w.put(cl)
+}
+
+func removeStrangers(w *model) {
+	for name, pod := range w.pods {
+		if !w.ours(pod) {
+			w.rev++
+			delete(w.pods, name)
+		}
+	}
+}
+
+// powerCut takes what wasn't synced; then the machine starts again, and says of the Pods it ran that they ended
+// with it.
+func powerCut(t *rapid.T, w *model) {
+	w.disk.cut(func() bool { return rapid.Bool().Draw(t, "lost") })
+	for _, pod := range w.pods {
+		if living(pod) && pod.Spec.NodeName != "" {
+			w.die(pod.Name, true)
+		}
+	}
+	w.boot()
+}
+
+// settle calms the world down: people leave it alone, Pods start and get ready, nothing dies. Then the
+// declaration comes true, and nothing more is ever written.
+func settle(t *rapid.T, w *model) {
+	defer func() {
+		if t.Failed() {
+			t.Log(w.describe())
+		}
+	}()
+	removeStrangers(w)
+	if w.backup == nil {
+		makeBackup(w)
+	}
+	if cl := w.cluster; cl != nil {
+		cl = cl.DeepCopy()
+		if cl.Spec.Paused {
+			cl.Spec.Paused = false
+			cl.Generation++
+		}
+		cl.Annotations = nil
+		w.put(cl)
+	}
+	w.look()
+	for round := 0; ; round++ {
+		if round == 400 {
+			t.Fatalf("no end in sight:\n%s", w.describe())
+		}
+		w.writes = 0
+		before := w.rev
+		for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+			kubelet(w, w.pods[name])
+		}
+		if w.cluster != nil && w.cluster.DeletionTimestamp != nil && slices.Contains(w.cluster.Finalizers, "orphan") && !slices.Contains(w.cluster.Finalizers, v1alpha1.ClusterFinalizer) {
+			cl := w.cluster.DeepCopy() // the garbage collector has let go of the dependents
+			cl.Finalizers = slices.DeleteFunc(cl.Finalizers, func(f string) bool { return f == "orphan" })
+			w.put(cl)
+		}
+		w.look()
+		_, result, err := w.reconcile()
+		if err != nil {
+			t.Fatalf("reconcile in a calm world: %v\n%s", err, w.describe())
+		}
+		if w.rev == before && w.writes == 0 && result.RequeueAfter == 0 && !result.Again {
+			break
+		}
+		w.clock = w.clock.Add(max(result.RequeueAfter, time.Second))
+	}
+	settled(t, w)
+	// Then nothing, for ever: resyncs write nothing and ask for nothing.
+	before := w.rev
+	for range 3 {
+		w.clock = w.clock.Add(5 * time.Minute)
+		w.writes = 0
+		if _, result, err := w.reconcile(); err != nil || result.RequeueAfter != 0 || result.Again || w.writes > 0 || w.rev != before {
+			t.Fatalf("a resync isn't idle: %+v, %v, %d writes\n%s", result, err, w.writes, w.describe())
+		}
+	}
+}
+
+// settled is the declaration come true.
+func settled(t *rapid.T, w *model) {
+	members, lead := w.members(), w.leading()
+	if w.cluster == nil {
+		if w.disk.at(home) != nil && !w.orphaned && w.reachable {
+			t.Fatalf("data is left behind: %v", w.disk.tree(home))
+		}
+		return
+	}
+	s := w.cluster.Status
+	if s.Phase != v1alpha1.PhaseReady || len(members) != int(w.cluster.Spec.Members) || int(s.Members) != len(members) {
+		t.Fatalf("not as declared: %s, %d members\n%s", s.Phase, len(members), w.describe())
+	}
+	for _, pod := range members {
+		if !ready(pod) || pod.DeletionTimestamp != nil {
+			t.Fatalf("%s isn't ready\n%s", pod.Name, w.describe())
+		}
+	}
+	switch {
+	case len(members) == 0 && (len(lead) > 0 || s.Leader != "" || s.LeaderUID != ""):
+		t.Fatalf("%v leads nobody\n%s", lead, w.describe())
+	case len(members) > 0 && (len(lead) != 1 || s.Leader != lead[0] || s.LeaderUID != w.pods[lead[0]].UID):
+		t.Fatalf("%v lead, the status says %s\n%s", lead, s.Leader, w.describe())
+	}
+	if want := w.cluster.Spec.RestoreFrom != ""; s.Restored != want && w.reachable {
+		t.Fatalf("restored is %t\n%s", s.Restored, w.describe())
+	}
+	for _, c := range s.Conditions {
+		want := map[string]metav1.ConditionStatus{"Ready": "True", "Progressing": "False", "Degraded": "False"}[c.Type]
+		if c.Status != want || c.ObservedGeneration != w.cluster.Generation {
+			t.Fatalf("condition %+v\n%s", c, w.describe())
+		}
+	}
+}
