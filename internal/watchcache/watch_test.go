@@ -246,6 +246,8 @@ func TestWatchTimeoutEndsWithABookmark(t *testing.T) {
 	s := f.watch(f.widget, watchcache.ListOptions{AllowBookmarks: true, Timeout: 50 * time.Millisecond})
 	s.expect(at(watchcache.Added, "a", a))
 	r := f.put(f.gadget, thing{name: "other"})
+	f.watch(f.gadget, watchcache.ListOptions{ResourceVersion: rev(a)}).expect(at(watchcache.Added, "other", r))
+	f.watch(f.gadget, watchcache.ListOptions{ResourceVersion: rev(r)}).quiet(r)
 	if e := s.next(); e.Type != watchcache.Bookmark || e.Rev != uint64(r) {
 		t.Fatalf("got %s, want a bookmark at %d", text(e), r)
 	}
