@@ -26,10 +26,10 @@ import (
 )
 
 const (
-	clusters = "/apis/operatord.io/v1alpha1/namespaces/default/clusters"
-	backups  = "/apis/operatord.io/v1alpha1/namespaces/default/backups"
-	pods     = "/api/v1/namespaces/default/pods"
-	maps     = "/api/v1/namespaces/default/configmaps"
+	clusters   = "/apis/operatord.io/v1alpha1/namespaces/default/clusters"
+	backups    = "/apis/operatord.io/v1alpha1/namespaces/default/backups"
+	pods       = "/api/v1/namespaces/default/pods"
+	configMaps = "/api/v1/namespaces/default/configmaps"
 )
 
 func binary(t testing.TB, env, name string) string {
