@@ -3,10 +3,8 @@ package apiserver
 import (
 	"fmt"
 
-	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"operatord.io/operatord/internal/resource"
@@ -15,10 +13,7 @@ import (
 // protobufPrefix is in front of every Kubernetes protobuf body.
 const protobufPrefix = "k8s\x00"
 
-var (
-	protobufEncoder = protobuf.NewSerializer(nil, nil)
-	jsonDecoder     = kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, metainternal.Scheme, metainternal.Scheme, kjson.SerializerOptions{})
-)
+var protobufEncoder = protobuf.NewSerializer(nil, nil)
 
 // rawProtobuf is the message inside the envelope that Codec.Protobuf makes.
 func rawProtobuf(v *resource.Version, obj resource.Object) ([]byte, error) {

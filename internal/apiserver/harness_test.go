@@ -83,7 +83,7 @@ func newServer(t *testing.T, configure func(*apiserver.Config)) *server {
 		Authenticator: auth.Chain{auth.NewTokens(map[string]user.Info{adminToken: admin}), auth.Anonymous{}},
 		Authorizer:    auth.Builtin{},
 		Published:     builtin.OpenAPI,
-		Version:       version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+operatord"},
+		Version:       version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+operatord", GitCommit: "unknown", GitTreeState: "clean", BuildDate: "2026-01-01T00:00:00Z", GoVersion: "go", Compiler: "gc", Platform: "linux/amd64"},
 		Log:           slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 	}
 	if configure != nil {

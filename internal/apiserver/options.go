@@ -1,7 +1,7 @@
 package apiserver
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"operatord.io/operatord/internal/apiserver/rest"
@@ -105,41 +106,36 @@ func (x *exchange) deleteOptions() (*metav1.DeleteOptions, error) {
 // decodeDeleteOptions takes DeleteOptions of meta.k8s.io/v1, of v1, and of any group's own version, as old
 // clients send them.
 func decodeDeleteOptions(body []byte, media string, into *metav1.DeleteOptions) error {
-	gvk := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
-	switch media {
-	case mediaYAML:
+	const kind = "DeleteOptions"
+	if media == mediaProtobuf {
+		raw, ok := bytes.CutPrefix(body, []byte(protobufPrefix))
+		if !ok {
+			return fmt.Errorf("provided data does not appear to be a protobuf message, expected prefix %v", []byte(protobufPrefix))
+		}
+		var u runtime.Unknown
+		if err := u.Unmarshal(raw); err != nil {
+			return err
+		}
+		if u.Kind != kind {
+			return fmt.Errorf("no kind %q is registered for version %q in scheme", u.Kind, u.APIVersion)
+		}
+		return into.Unmarshal(u.Raw)
+	}
+	if media == mediaYAML {
 		b, err := yaml.YAMLToJSON(body)
 		if err != nil {
 			return err
 		}
 		body = b
-	case mediaProtobuf:
-		var u runtime.Unknown
-		raw, ok := strings.CutPrefix(string(body), protobufPrefix)
-		if !ok {
-			return errors.New("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
-		}
-		if err := u.Unmarshal([]byte(raw)); err != nil {
-			return err
-		}
-		if u.Kind != gvk.Kind {
-			return errors.New("decoded object cannot be converted to DeleteOptions")
-		}
-		return into.Unmarshal(u.Raw)
 	}
-	var head metav1.TypeMeta
-	if err := yaml.Unmarshal(body, &head); err == nil && head.Kind != "" {
-		gv, err := schema.ParseGroupVersion(head.APIVersion)
-		if err != nil {
-			return err
-		}
-		if head.Kind != gvk.Kind {
-			return fmt.Errorf("no kind %q is registered for version %q in scheme", head.Kind, head.APIVersion)
-		}
-		gvk = gv.WithKind(head.Kind)
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, into); err != nil {
+		return err
 	}
-	_, _, err := jsonDecoder.Decode(body, &gvk, into)
-	return err
+	if into.Kind != "" && into.Kind != kind {
+		return fmt.Errorf("no kind %q is registered for version %q in scheme", into.Kind, into.APIVersion)
+	}
+	into.TypeMeta = metav1.TypeMeta{}
+	return nil
 }
 
 // listOptions are those of a list, a watch or the deletion of a collection.

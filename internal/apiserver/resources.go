@@ -110,7 +110,8 @@ func (x *exchange) scopeFits() bool {
 	k, info := x.kind, x.info
 	switch {
 	case !k.Namespaced:
-		return info.Namespace == "" || k.Group == "" && k.Plural == "namespaces"
+		// The path of a Namespace names it as a namespace, too.
+		return info.Namespace == "" || k.Group == "" && k.Plural == "namespaces" && len(info.Parts) > 1 && info.Parts[1] == info.Namespace
 	case info.Namespace != "":
 		return true
 	case k.Custom:

@@ -111,6 +111,11 @@ func New(cfg Config) *Server {
 	if cfg.MaxWrites == 0 {
 		cfg.MaxWrites = defaultWrites
 	}
+	if v := &cfg.Version; v.EmulationMajor == "" {
+		// The server emulates no other version than its own.
+		v.EmulationMajor, v.EmulationMinor = v.Major, v.Minor
+		v.MinCompatibilityMajor, v.MinCompatibilityMinor = v.Major, v.Minor
+	}
 	if cfg.Published == nil {
 		cfg.Published = func(string, string) ([]byte, bool) { return nil, false }
 	}
