@@ -30,7 +30,7 @@ func (b BackOff) withDefaults() BackOff {
 // delay is for the n-th error in a row, n ≥ 1.
 func (b BackOff) delay(n int) time.Duration {
 	d := b.Max
-	if shift := n - 1; shift < 40 && b.Base < b.Max>>shift {
+	if shift := n - 1; shift < 40 && b.Base <= b.Max>>shift {
 		d = b.Base << shift
 	}
 	return d - time.Duration(rand.Float64()*b.Jitter*float64(d))
