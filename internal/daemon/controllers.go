@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -17,6 +18,7 @@ import (
 	"operatord.io/operatord/internal/operator/crd"
 	"operatord.io/operatord/internal/operator/garbagecollector"
 	"operatord.io/operatord/internal/operator/namespace"
+	"operatord.io/operatord/internal/operator/pod"
 	"operatord.io/operatord/internal/process"
 	"operatord.io/operatord/internal/resource/builtin"
 )
@@ -51,6 +53,7 @@ func makers() []maker {
 		{name: namespace.Name, make: makeNamespace},
 		{name: garbagecollector.Name, make: makeGarbageCollector},
 		{name: "cluster", make: makeCluster, crds: api.CRDs, kinds: []schema.GroupKind{clusterKind, backupKind}},
+		{name: "pod", make: makePod},
 	}
 }
 
@@ -162,4 +165,23 @@ func makeCluster(s *server, p parts) (*operator, error) {
 	o := s.controllerOptions(p)
 	o.For, o.Reconciler, o.Watches, o.Hints = op.For(), kit, op.Watches(), op.Hints()
 	return &operator{run: controller.New(o).Run, close: op.Close, kind: op.For(), kit: kit}, nil
+}
+
+func makePod(s *server, p parts) (*operator, error) {
+	op, err := pod.New(pod.Options{
+		Runtime: s.processes, Reader: s.informers, Writer: p.writer, Dir: s.dir.file(podsDir),
+		HostImages: s.cfg.hostImages(), Version: s.cfg.Version, Log: p.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := s.controllerOptions(p)
+	o.For, o.Reconciler, o.Watches, o.Hints = op.For(), op, op.Watches(), op.Hints()
+	c := controller.New(o)
+	return &operator{run: func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return c.Run(ctx) })
+		group.Go(func() error { return op.Run(ctx) })
+		return group.Wait()
+	}}, nil
 }

@@ -22,6 +22,7 @@ const (
 	socketFile     = "operatord.sock"
 	storeDir       = "store"
 	runDir         = "run"
+	podsDir        = "pods"
 )
 
 // dataDir is a data directory that this process alone may use.
