@@ -45,13 +45,13 @@ func NewLocal[O resource.Object, K ~struct{ Namespace, Name string }](verbs *Ver
 	}
 }
 
-// Create makes obj.
+// Create makes obj, or does what creating it at the subresource whose body it is does: a Binding binds the
+// Pod of its name.
 func (l *Local[O, K]) Create(ctx context.Context, obj O) error {
-	a, err := l.of(obj, "")
+	a, err := l.creating(obj)
 	if err != nil {
 		return err
 	}
-	a.Name = ""
 	body, err := l.body(obj)
 	if err != nil {
 		return err
@@ -151,6 +151,29 @@ func (l *Local[O, K]) of(obj O, subresource string) (Attributes, error) {
 		User: l.user, Kind: kind, Version: version, Subresource: subresource,
 		Namespace: obj.GetNamespace(), Name: obj.GetName(),
 	}, nil
+}
+
+// creating is what a create of obj is about.
+func (l *Local[O, K]) creating(obj O) (Attributes, error) {
+	gvk, err := l.gvk(obj)
+	if err != nil {
+		return Attributes{}, err
+	}
+	if _, ok := l.verbs.cfg.Registry.ByKind(gvk.GroupKind()); !ok {
+		for _, kind := range l.verbs.cfg.Registry.Kinds() {
+			for name, sub := range kind.Subresources {
+				if sub.Body == gvk && sub.Project != nil && sub.Project.Creates() {
+					return Attributes{
+						User: l.user, Kind: kind, Version: kind.Versions[0], Subresource: name,
+						Namespace: obj.GetNamespace(), Name: obj.GetName(),
+					}, nil
+				}
+			}
+		}
+	}
+	a, err := l.of(obj, "")
+	a.Name = ""
+	return a, err
 }
 
 // at is what a request about a key is about, in the kind's preferred version.
