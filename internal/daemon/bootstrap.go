@@ -7,18 +7,22 @@ import (
 	"operatord.io/operatord/internal/operator/crd"
 )
 
-// bootstrap makes what always exists: the four namespaces, and the CRDs of operators that are on, served
-// and with their views filled, so that the first request after readiness can use them.
-func (s *server) bootstrap(ctx context.Context) error {
-	writer := s.writer(alwaysOn)
-	if err := crd.EnsureNamespaces(ctx, writer); err != nil {
+// ensureNamespaces makes the namespaces that always exist, before anything acts in them.
+func (s *server) ensureNamespaces(ctx context.Context) error {
+	if err := crd.EnsureNamespaces(ctx, s.writer(alwaysOn)); err != nil {
 		return fmt.Errorf("daemon: %w", err)
 	}
+	return nil
+}
+
+// install makes the CRDs of operators that are on, and waits until they are served and their views are
+// filled, so that the first request after readiness can use them. Informers and crd must run.
+func (s *server) install(ctx context.Context) error {
 	for _, m := range makers() {
 		if !s.on[m.name] || m.crds == nil {
 			continue
 		}
-		if err := crd.Install(ctx, s.informers, writer, m.crds); err != nil {
+		if err := crd.Install(ctx, s.informers, s.writer(alwaysOn), m.crds); err != nil {
 			return fmt.Errorf("daemon: operator %s: %w", m.name, err)
 		}
 		for _, gk := range m.kinds {

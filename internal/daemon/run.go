@@ -99,6 +99,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer s.closeOperators()
 	s.observe()
+	if err := s.ensureNamespaces(ctx); err != nil {
+		return err
+	}
 
 	// Everything runs. Work outlives ctx, so that requests can be drained while operators still act.
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -152,7 +155,7 @@ func (s *server) becomeReady(ctx, work context.Context) error {
 	if err := s.informers.WaitForSync(ctx); err != nil {
 		return fmt.Errorf("daemon: fill the informers' views: %w", err)
 	}
-	if err := s.bootstrap(ctx); err != nil {
+	if err := s.install(ctx); err != nil {
 		return err
 	}
 	e := s.listeners.endpoints()
