@@ -38,9 +38,7 @@ func crashes(cl *v1alpha1.Cluster, o *Observation, removing types.UID) []v1alpha
 			if !counted {
 				c = count(c, m, o.Now)
 			}
-		case m.Leaving: // whoever deletes it, that is no death
-		case !m.Living && m.Rebooted:
-			c.UID, c.NotBefore = m.Pod.UID, seconds(m.Died) // keeps its name, and what was counted before
+		case m.Leaving: // whoever deletes it, that is no death (nor is a reboot, after which a Pod lives on)
 		case !m.Living:
 			if !counted {
 				c = count(c, m, m.Died)

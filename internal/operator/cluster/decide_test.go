@@ -87,7 +87,6 @@ func strange(m *Member) {
 	m.Pod.UID = "a-stranger"
 }
 func another(m *Member) { m.Pod.UID = "another-pod-of-that-name" }
-func reboot(m *Member)  { m.Rebooted = true }
 
 func unready(d time.Duration) func(*Member) {
 	return func(m *Member) { m.Ready, m.Since = false, ago(d) }

@@ -37,7 +37,6 @@ type Member struct {
 	Since    time.Time // not Ready since then
 	Leaving  bool      // being deleted
 	Labelled bool      // has the leader's label
-	Rebooted bool      // ended with the machine, by no fault of its own
 	Started  time.Time
 	Died     time.Time // zero while living
 }
@@ -125,8 +124,6 @@ func observeMember(cl *v1alpha1.Cluster, ordinal int, pod *corev1.Pod) Member {
 			m.Ready = m.Living
 		case c.Type == corev1.PodReady && !c.LastTransitionTime.IsZero():
 			m.Since = c.LastTransitionTime.Time
-		case c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue:
-			m.Rebooted = true
 		}
 	}
 	if !m.Living {

@@ -106,7 +106,7 @@ func scramble(t *rapid.T, w *model) {
 				w.change(name, func(p *corev1.Pod) { setReady(p, corev1.ConditionTrue, w.clock) })
 			}
 			if rapid.Bool().Draw(t, "dead") {
-				w.die(name, rapid.Bool().Draw(t, "rebooted"))
+				w.die(name)
 			}
 			if rapid.IntRange(0, 3).Draw(t, "leaving") == 0 {
 				w.change(name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: w.clock} })
@@ -191,7 +191,7 @@ func somePod(t *rapid.T, w *model) *corev1.Pod {
 func kubelet(w *model, pod *corev1.Pod) {
 	switch {
 	case pod.DeletionTimestamp != nil && living(pod) && pod.Spec.NodeName != "" && pod.Status.Phase == corev1.PodRunning && len(pod.Status.ContainerStatuses) == 0:
-		w.die(pod.Name, false) // its processes end first
+		w.die(pod.Name) // its processes end first
 	case pod.DeletionTimestamp != nil:
 		w.rev++
 		delete(w.pods, pod.Name)
@@ -207,7 +207,7 @@ func accident(t *rapid.T, w *model, pod *corev1.Pod) {
 	switch rapid.SampledFrom([]string{"die", "die", "hang", "delete", "label", "strip"}).Draw(t, "accident") {
 	case "die":
 		if living(pod) && pod.Spec.NodeName != "" {
-			w.die(pod.Name, false)
+			w.die(pod.Name)
 		}
 	case "hang":
 		if ready(pod) {
@@ -285,13 +285,12 @@ func removeStrangers(w *model) {
 	}
 }
 
-// powerCut takes what wasn't synced; then the machine starts again, and says of the Pods it ran that they ended
-// with it.
+// powerCut takes what wasn't synced; then the machine starts again, and the Pods' processes with it.
 func powerCut(t *rapid.T, w *model) {
 	w.disk.cut(func() bool { return rapid.Bool().Draw(t, "lost") })
 	for _, pod := range w.pods {
 		if living(pod) && pod.Spec.NodeName != "" {
-			w.die(pod.Name, true)
+			w.change(pod.Name, func(p *corev1.Pod) { setReady(p, corev1.ConditionFalse, w.clock) })
 		}
 	}
 	w.boot()

@@ -230,16 +230,13 @@ func (w *model) run(name string) {
 }
 
 // die is the end of a Pod's last process.
-func (w *model) die(name string, rebooted bool) {
+func (w *model) die(name string) {
 	w.change(name, func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodFailed
 		setReady(p, corev1.ConditionFalse, w.clock)
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "member", State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, FinishedAt: seconds(w.clock)},
 		}}}
-		if rebooted {
-			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
-		}
 	})
 }
 
@@ -447,8 +444,8 @@ func (w *model) checkLabels(was, is *corev1.Pod) {
 		w.fail("%s is elected while %v lead", is.Name, lead)
 	case gives && (is.DeletionTimestamp != nil || !ready(is)):
 		w.fail("%s is elected and can't lead", is.Name)
-	case takes && living(was) && len(lead) < 2:
-		w.fail("%s loses the lead, although it lives", is.Name)
+	case takes && living(was) && len(w.seen.leading()) < 2:
+		w.fail("%s loses the lead, although it lives and leads alone", is.Name)
 	}
 	if !slices.Contains(w.acts, "elect") {
 		w.acts = append(w.acts, "elect")
