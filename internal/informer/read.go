@@ -14,18 +14,15 @@ import (
 // Get returns one object, shared: copy before changing. An errors.IsNotFound error says that the view has
 // no such object or that the kind isn't served, any other that the stored object can't be decoded.
 func (s *Set) Get(gk schema.GroupKind, key Key) (Object, error) {
-	s.mu.RLock()
-	v := s.views[gk]
+	gr := schema.GroupResource{Group: gk.Group, Resource: gk.Kind}
 	var e *entry
-	if v != nil {
+	s.mu.RLock()
+	if v := s.views[gk]; v != nil {
 		e, _ = v.tree.Get(&entry{Item: Item{Key: key}})
+		gr = v.kind.GroupResource()
 	}
 	s.mu.RUnlock()
 	if e == nil {
-		gr := schema.GroupResource{Group: gk.Group, Resource: gk.Kind}
-		if v != nil {
-			gr = v.kind.GroupResource()
-		}
 		return nil, apierrors.NewNotFound(gr, key.Name)
 	}
 	obj, err := s.object(e)
