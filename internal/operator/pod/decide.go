@@ -56,14 +56,20 @@ func (c *container) standing(anyMainWanted bool) standing {
 		return fresh
 	case !last.Empty:
 		return alive
-	case last.State == process.Lost && last.Rebooted:
+	case last.State == process.Lost && last.Rebooted && !c.toldOver():
 		return fresh
-	case last.Rebooted && c.role == roleInit && anyMainWanted:
+	case last.Rebooted && c.role == roleInit && c.rerun && anyMainWanted:
 		return fresh // what it prepared may be gone with the reboot
 	case last.Rebooted && c.role == roleSidecar:
 		return fresh
 	}
 	return c.ended(last.State == process.Exited && last.ExitCode == 0)
+}
+
+// toldOver tells whether the status already says for good that the last attempt has ended.
+func (c *container) toldOver() bool {
+	s := c.stored
+	return s != nil && s.State.Terminated != nil && s.ContainerID == containerID(c.last())
 }
 
 // storedStanding is for a container without any records. What its status says to have ended for good is so;

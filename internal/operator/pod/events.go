@@ -28,7 +28,7 @@ func (op *Operator) recordChanges(ctx context.Context, old, next *corev1.Pod, o 
 		switch {
 		case s.State.Running != nil && (before.State.Running == nil || before.ContainerID != s.ContainerID):
 			op.event(ctx, next, corev1.EventTypeNormal, "Started", "Started container "+s.Name, s.ContainerID)
-		case s.State.Running != nil && before.Ready && !s.Ready:
+		case s.State.Running != nil && before.Ready && !s.Ready && o.failsReadiness(s.Name):
 			warn("Unhealthy", "Readiness probe failed: "+op.probes.why(next.UID, s.Name))
 		case s.State.Waiting != nil && s.State.Waiting.Message != "" && (before.State.Waiting == nil || before.State.Waiting.Reason != s.State.Waiting.Reason):
 			reason := "Failed"
@@ -47,4 +47,14 @@ func (op *Operator) recordChanges(ctx context.Context, old, next *corev1.Pod, o 
 			warn(c.Reason, c.Message)
 		}
 	}
+}
+
+// failsReadiness tells whether a container runs and its readiness probe says that it isn't ready.
+func (o *observation) failsReadiness(name string) bool {
+	for _, c := range o.containers {
+		if c.spec.Name == name {
+			return c.running() && c.spec.ReadinessProbe != nil && !c.probed.ready
+		}
+	}
+	return false
 }

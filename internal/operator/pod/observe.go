@@ -23,6 +23,7 @@ type container struct {
 	spec   *corev1.Container
 	role   role
 	policy corev1.RestartPolicy
+	rerun  bool                    // an init container that may run again after it has succeeded
 	runs   []process.Process       // attempts of which there are records, oldest first
 	stored *corev1.ContainerStatus // what the Pod's status says; nil: nothing
 
@@ -136,7 +137,7 @@ func (op *Operator) observe(pod *corev1.Pod, cleared bool) (*observation, error)
 		if spec.RestartPolicy != nil && *spec.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			c.role, c.policy = roleSidecar, corev1.RestartPolicyAlways
 		} else if c.policy == corev1.RestartPolicyAlways {
-			c.policy = corev1.RestartPolicyOnFailure
+			c.policy, c.rerun = corev1.RestartPolicyOnFailure, true
 		}
 		c.stored = statusOf(pod.Status.InitContainerStatuses, spec.Name)
 		o.containers = append(o.containers, c)

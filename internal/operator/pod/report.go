@@ -106,7 +106,7 @@ func containerStatus(pod *corev1.Pod, o *observation, p plan, c *container) core
 				p.backing[c.spec.Name], c.spec.Name, pod.Name, pod.Namespace, pod.UID),
 		}
 		s.LastTerminationState.Terminated = terminated(last)
-	case c.blocked != nil && p.over == "" && pod.DeletionTimestamp == nil && (c.standing(true) == again || c.standing(true) == fresh):
+	case comesAgain(pod, p, c):
 		s.State.Waiting = waitingState(pod, o, p, c)
 		s.LastTerminationState.Terminated = terminated(last)
 	default:
@@ -114,6 +114,21 @@ func containerStatus(pod *corev1.Pod, o *observation, p plan, c *container) core
 		s.Ready = c.role == roleInit && last.State == process.Exited && last.ExitCode == 0
 	}
 	return s
+}
+
+// comesAgain tells whether a container whose last attempt is over is shown as waiting for the next: one that
+// a reboot ended has not died, and one that is blocked says why.
+func comesAgain(pod *corev1.Pod, p plan, c *container) bool {
+	if p.over != "" || pod.DeletionTimestamp != nil {
+		return false
+	}
+	switch c.standing(true) {
+	case fresh:
+		return true
+	case again:
+		return c.blocked != nil
+	}
+	return false
 }
 
 // waitingState says what a container that doesn't run yet waits for.
