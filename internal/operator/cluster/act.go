@@ -21,6 +21,12 @@ import (
 // Act does a. Every write says which object it was decided for (by uid and resourceVersion), so that what has
 // changed meanwhile is a conflict, and is decided again.
 func (op *Operator) Act(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster, a Action) error {
+	err := op.act(ctx, w, cl, a)
+	op.failed.note(keyOf(cl), a, err)
+	return err
+}
+
+func (op *Operator) act(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster, a Action) error {
 	if cl.DeletionTimestamp != nil {
 		op.copies.cancel(func(key controller.Key) bool { return key == keyOf(cl) })
 	}
@@ -48,6 +54,7 @@ func (op *Operator) Act(ctx context.Context, w controller.Writer, cl *v1alpha1.C
 // hand or asked to leave it, stays.
 func (op *Operator) Gone(_ context.Context, key controller.Key) error {
 	op.copies.cancel(func(k controller.Key) bool { return k == key })
+	op.failed.forget(key)
 	return nil
 }
 
@@ -86,7 +93,11 @@ func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha
 		return err
 	}
 	// AlreadyExists is an error like any other: what stands there is observed and decided on.
-	return w.Create(ctx, op.pod(cl, a.target, data))
+	err = w.Create(ctx, op.pod(cl, a.target, data))
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return controller.Terminal(err) // the Cluster is about to be deleted with its namespace
+	}
+	return err
 }
 
 // elect takes the label from whoever else has it before it gives it: two never lead.

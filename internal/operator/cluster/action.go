@@ -34,6 +34,7 @@ const (
 	reasonReplacing          = "Replacing"
 	reasonCreating           = "Creating"
 	reasonWaiting            = "Waiting"
+	reasonActionFailed       = "ActionFailed"
 	reasonComplete           = "Complete"
 	reasonPaused             = "Paused"
 	reasonStepping           = "Stepping"

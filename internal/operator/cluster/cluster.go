@@ -58,6 +58,7 @@ type Operator struct {
 	disk   disk
 	copies *copies
 	root   bool // the daemon may give files away
+	failed troubles
 }
 
 var (
@@ -85,6 +86,7 @@ func newOperator(o Options, d disk, patience time.Duration, root bool) *Operator
 		disk:   d,
 		copies: newCopies(o.Now, patience),
 		root:   root,
+		failed: troubles{byKey: map[controller.Key]trouble{}},
 	}
 }
 

@@ -12,9 +12,12 @@ import (
 // conditions sets Ready, Progressing and Degraded in cl's status. Their lastTransitionTime moves only when
 // their status flips.
 func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
-	why := a.why
+	why, failed := a.why, !a.Noop() && o.Trouble.kind == a.kind && o.Trouble.target == a.target
+	if failed {
+		why = fmt.Sprintf("%s %s: %s", a.kind, a.target, o.Trouble.text)
+	}
 	if held != "" {
-		why = fmt.Sprintf("%s: %s; %s %s waits", held, a.why, a.kind, a.target)
+		why = fmt.Sprintf("%s: %s; %s %s waits", held, why, a.kind, a.target)
 	}
 	set := func(typ string, status metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&cl.Status.Conditions, metav1.Condition{
@@ -44,6 +47,8 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 		set(v1alpha1.ConditionProgressing, metav1.ConditionUnknown, reasonStepping, why)
 	case a.reason == reasonNameTaken, a.reason == reasonBackupNotFound, a.reason == reasonRestoreFailed:
 		set(v1alpha1.ConditionProgressing, metav1.ConditionFalse, a.reason, why)
+	case failed:
+		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, reasonActionFailed, why)
 	default:
 		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, a.reason, why)
 	}

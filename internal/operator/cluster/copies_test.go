@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +19,9 @@ func TestLongCopiesLeaveTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopies(time.Now, 100*time.Millisecond)
 		defer c.close()
-		begun := 0
+		var begun atomic.Int32
 		slow := func(ctx context.Context) error {
-			begun++
+			begun.Add(1)
 			time.Sleep(time.Minute) // of the bubble's clock
 			return ctx.Err()
 		}
@@ -29,8 +31,8 @@ func TestLongCopiesLeaveTheWorker(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 		}
-		if waited := time.Since(before); waited != 300*time.Millisecond || begun != 1 || !c.running("/dir") {
-			t.Errorf("waited %s, begun %d times, running %t", waited, begun, c.running("/dir"))
+		if waited := time.Since(before); waited != 300*time.Millisecond || begun.Load() != 1 || !c.running("/dir") {
+			t.Errorf("waited %s, begun %d times, running %t", waited, begun.Load(), c.running("/dir"))
 		}
 		// Another directory is not delayed by it.
 		if err := c.do(t.Context(), keyB, "/other", func(context.Context) error { return nil }); err != nil {
@@ -54,23 +56,24 @@ func TestFailedCopiesAreToldOnceThenBegunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopies(time.Now, 0)
 		defer c.close()
-		begun, full := 0, errors.New("no space left on device")
+		var begun atomic.Int32
+		full := errors.New("no space left on device")
 		fails := func(context.Context) error {
-			begun++
+			begun.Add(1)
 			time.Sleep(time.Second)
 			return full
 		}
 		_ = c.do(t.Context(), keyA, "/dir", fails)
 		<-c.hints
-		if err := c.do(t.Context(), keyA, "/dir", fails); !errors.Is(err, full) || begun != 1 {
-			t.Errorf("got %v, begun %d times", err, begun)
+		if err := c.do(t.Context(), keyA, "/dir", fails); !errors.Is(err, full) || begun.Load() != 1 {
+			t.Errorf("got %v, begun %d times", err, begun.Load())
 		}
 		if err := c.do(t.Context(), keyA, "/dir", fails); !errors.Is(err, controller.ErrRunning) {
 			t.Errorf("got %v", err)
 		}
 		<-c.hints
-		if err, at := c.failure("/dir"); !errors.Is(err, full) || !at.Equal(time.Now()) || begun != 2 {
-			t.Errorf("failed with %v at %s, begun %d times", err, at, begun)
+		if err, at := c.failure("/dir"); !errors.Is(err, full) || !at.Equal(time.Now()) || begun.Load() != 2 {
+			t.Errorf("failed with %v at %s, begun %d times", err, at, begun.Load())
 		}
 	})
 }
@@ -78,17 +81,21 @@ func TestFailedCopiesAreToldOnceThenBegunAgain(t *testing.T) {
 func TestCopiesEndWithTheirClusterAndWithTheOperator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopies(time.Now, 0)
+		var mu sync.Mutex
 		var ended []string
 		until := func(name string) func(context.Context) error {
 			return func(ctx context.Context) error {
 				<-ctx.Done()
 				time.Sleep(time.Second) // it has something to finish
+				mu.Lock()
+				defer mu.Unlock()
 				ended = append(ended, name)
 				return ctx.Err()
 			}
 		}
 		_ = c.do(t.Context(), keyA, "/a", until("a"))
 		_ = c.do(t.Context(), keyB, "/b", until("b"))
+		synctest.Wait() // both copy
 		c.cancel(func(key controller.Key) bool { return key == keyA })
 		if len(ended) != 1 || ended[0] != "a" || c.running("/a") || !c.running("/b") {
 			t.Errorf("ended %v", ended)
@@ -107,21 +114,22 @@ func TestOnlySoManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopies(time.Now, 0)
 		defer c.close()
-		now, most := 0, 0
+		var now, most atomic.Int32
 		for _, dir := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"} {
 			_ = c.do(t.Context(), keyA, dir, func(context.Context) error {
-				now++
-				most = max(most, now)
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
 				time.Sleep(time.Second)
-				now--
+				now.Add(-1)
 				return nil
 			})
 		}
 		for range 9 {
 			<-c.hints
 		}
-		if most != copiesAtOnce {
-			t.Errorf("%d at once", most)
+		if most.Load() != copiesAtOnce {
+			t.Errorf("%d at once", most.Load())
 		}
 	})
 }

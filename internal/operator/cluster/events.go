@@ -21,6 +21,9 @@ func (op *Operator) Events(old, cl *v1alpha1.Cluster, a Action) []controller.Eve
 		if reason := backupProblem(is); reason != "" && backupProblem(was) != reason {
 			tell(corev1.EventTypeWarning, reason, "%s", a.why)
 		}
+		if text := failing(is); text != "" && failing(was) != text {
+			tell(corev1.EventTypeWarning, reasonActionFailed, "%s", text)
+		}
 		if is.Restored && !was.Restored {
 			tell(corev1.EventTypeNormal, "Restored", "Restored Backup %s", cl.Spec.RestoreFrom)
 		}
@@ -56,6 +59,16 @@ func counted(s *v1alpha1.ClusterStatus, c v1alpha1.Crash) bool {
 		}
 	}
 	return false
+}
+
+// failing says which action fails; empty when none does.
+func failing(s *v1alpha1.ClusterStatus) string {
+	for _, c := range s.Conditions {
+		if c.Type == v1alpha1.ConditionProgressing && c.Reason == reasonActionFailed {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 // backupProblem is the reason for which the backup can't be had, as the conditions tell it; empty if it can.

@@ -23,6 +23,7 @@ type Observation struct {
 	Missing   string // why the backup can't be had; empty when it can, or isn't needed
 	Failed    bool   // Missing is about our side (no room), not about the backup
 	Backup    *v1alpha1.Backup
+	Trouble   trouble  // how the last try of an action failed; only told, nothing is decided by it
 	Members   []Member // every Pod with a member's name, strangers too, by ordinal
 }
 
@@ -46,7 +47,7 @@ func (m *Member) Name() string { return m.Pod.Name }
 
 // Observe reads the world. An error of the disk is an error, not an absence.
 func (op *Operator) Observe(_ context.Context, r controller.Reader, cl *v1alpha1.Cluster) (Observation, error) {
-	o := Observation{Now: op.now()}
+	o := Observation{Now: op.now(), Trouble: op.failed.of(keyOf(cl))}
 	for obj := range r.List(podKind, controller.Query{Namespace: cl.Namespace}) {
 		if n, ok := ordinalOf(cl.Name, obj.GetName()); ok {
 			pod, ok := obj.(*corev1.Pod)

@@ -1,0 +1,42 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"operatord.io/operatord/internal/controller"
+)
+
+// troubles are the actions that failed at their last try, by Cluster, so that a status can say why something is
+// not done. Nothing is decided by them.
+type troubles struct {
+	mu    sync.Mutex
+	byKey map[controller.Key]trouble
+}
+
+// trouble is why an action failed.
+type trouble struct{ kind, target, text string }
+
+func (t *troubles) of(key controller.Key) trouble {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byKey[key]
+}
+
+// note remembers how a ended. Conflicts are not worth a word: they mean that the world moved on.
+func (t *troubles) note(key controller.Key, a Action, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(t.byKey, key)
+	case apierrors.IsConflict(err), errors.Is(err, controller.ErrRunning), errors.Is(err, context.Canceled):
+	default:
+		t.byKey[key] = trouble{a.kind, a.target, err.Error()}
+	}
+}
+
+func (t *troubles) forget(key controller.Key) { t.note(key, Action{}, nil) }
