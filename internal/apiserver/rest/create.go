@@ -98,6 +98,12 @@ func (r *request) newObject(obj resource.Object) error {
 	if err := genericrest.BeforeCreate(r.Kind.Strategy, r.ctx, obj); err != nil {
 		return err
 	}
+	if _, ok := r.Kind.Subresources["status"]; ok && r.Kind.Custom {
+		// The strategy has taken the status away. Its default is what a read would show.
+		if err := r.Version.Codec.Default(obj); err != nil {
+			return err
+		}
+	}
 	if err := r.validate(OpCreate, r.createOptions(), obj, nil); err != nil {
 		return err
 	}
