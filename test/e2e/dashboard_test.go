@@ -25,7 +25,10 @@ func TestDashboard(t *testing.T) {
 	e.ready("demo", 2)
 	scraped := func(what, query string) {
 		t.Helper()
-		e.eventually(what, func() error { return prometheus.has(e.ctx, query) })
+		e.eventually(what, func() error {
+			e.cluster("demo") // a request between scrapes, so that there is a rate of them
+			return prometheus.has(e.ctx, query)
+		})
 	}
 	// Two scrapes with the repair between them, so that rates have something to say.
 	scraped("the first state is scraped", `operatord_resources{kind="Cluster",phase="Ready"} == 1`)
