@@ -79,7 +79,7 @@ func (s *Store) checkpoint(compact storage.Rev) error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
 	if err := s.failure(); err != nil {
-		return err
+		return readOnly(err)
 	}
 	start := time.Now()
 	b := &s.behind

@@ -175,7 +175,7 @@ func (c *batchInProgress) run(requests []*request) {
 	failed := s.failure()
 	for _, r := range requests {
 		if failed != nil {
-			c.outcomes = append(c.outcomes, outcome{err: fmt.Errorf("%w (%w)", storage.ErrReadOnly, failed)})
+			c.outcomes = append(c.outcomes, outcome{err: readOnly(failed)})
 			continue
 		}
 		kv, err := c.apply(r.write, rev+1+storage.Rev(len(c.events)))
@@ -252,7 +252,7 @@ func (c *batchInProgress) refuse(started bool, err error) {
 	others := wrote
 	if started || !isFull(err) {
 		c.store.fail(err)
-		wrote = fmt.Errorf("%w: %w", storage.ErrReadOnly, err)
+		wrote = readOnly(err)
 		others = wrote
 		if started {
 			wrote = fmt.Errorf("%w: %w", storage.ErrUnknown, err)

@@ -3,6 +3,7 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sort"
@@ -87,7 +88,7 @@ func (r *recovery) openSegments() (used, unused []*segment, err error) {
 		f.Forget()
 		r.log.names[path] = true
 		r.log.bytes += g.size
-		s := scanner{f: f, salt: r.log.salt, size: g.size}
+		s := scanner{f: f, salt: r.log.salt, size: g.size, single: true}
 		h, ok, err := s.header(0)
 		if err != nil {
 			return used, unused, fmt.Errorf("storage: read %s: %w", path, err)
@@ -245,7 +246,7 @@ func (r *recovery) settle() error {
 		return nil
 	}
 	p := make([]byte, r.lastSize)
-	if _, err := r.last.f.ReadAt(p, r.lastOff); err != nil {
+	if _, err := r.last.f.ReadAt(p, r.lastOff); err != nil && err != io.EOF { // a file may end without the padding
 		return err
 	}
 	if _, err := r.last.f.WriteAt(p, r.lastOff); err != nil {

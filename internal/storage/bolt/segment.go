@@ -99,6 +99,7 @@ type scanner struct {
 	salt salt
 	size int64
 
+	single bool // one header is all that will be asked for
 	window []byte
 	start  int64
 }
@@ -112,7 +113,11 @@ func (s *scanner) bytes(off int64, n int) ([]byte, error) {
 		return nil, nil
 	}
 	if off < s.start || off+int64(n) > s.start+int64(len(s.window)) {
-		want := int(min(int64(max(n, scanWindow)), s.size-off))
+		ahead := scanWindow
+		if s.single {
+			ahead = blockSize
+		}
+		want := int(min(int64(max(n, ahead)), s.size-off))
 		if cap(s.window) < want {
 			s.window = make([]byte, want)
 		}
@@ -134,7 +139,7 @@ func (s *scanner) header(off int64) (h header, ok bool, err error) {
 		return header{}, false, err
 	}
 	h, ok = parseHeader(p, s.salt)
-	return h, ok && off+h.size() <= s.size, nil
+	return h, ok && off+headerSize+int64(h.length) <= s.size, nil
 }
 
 // batch reads the batch at an offset; ok is false where none verifies. The body is good until the

@@ -181,6 +181,9 @@ func (s *Store) failure() error {
 	return nil
 }
 
+// readOnly is the answer to whoever wants to write after a failure.
+func readOnly(cause error) error { return fmt.Errorf("%w: %w", storage.ErrReadOnly, cause) }
+
 // Close ends writers and watchers with ErrClosed, brings the present up to date and lets go of the
 // directory. Everything acknowledged is durable without it.
 func (s *Store) Close() error {
