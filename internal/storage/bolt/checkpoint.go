@@ -34,21 +34,18 @@ func (s *Store) publish(h header, events []storage.Event) {
 		s.mirror.Compact(h.last() - window)
 	}
 	if due {
-		select {
-		case s.checkpointDue <- struct{}{}:
-		default:
-		}
+		signal(s.checkpointDue)
 	}
 }
 
 // waitForCheckpoint holds the committer while the log is too far ahead of the present; false when the
-// store closes.
+// store closes. It does not wait for room on the disk: what may still be written is another question.
 func (s *Store) waitForCheckpoint() bool {
 	for {
 		s.behind.mu.Lock()
 		over := s.behind.tail+s.behind.writing > 4*s.options.CheckpointBytes
 		s.behind.mu.Unlock()
-		if !over || s.failure() != nil {
+		if !over || s.failure() != nil || s.noRoom.get() != nil {
 			return true
 		}
 		select {
@@ -59,18 +56,59 @@ func (s *Store) waitForCheckpoint() bool {
 	}
 }
 
-// checkpointer writes checkpoints when they are due, until the store closes.
+// checkpointer writes checkpoints when they are due, until the store closes. While there is no room
+// for one, it tries by the clock.
 func (s *Store) checkpointer() {
 	for {
+		due, retry := s.checkpointDue, (<-chan time.Time)(nil)
+		if s.noRoom.get() != nil {
+			due, retry = nil, time.After(roomRetry)
+		}
 		select {
-		case <-s.checkpointDue:
+		case <-due:
+		case <-retry:
 		case <-s.closing:
 			return
 		}
-		if err := s.checkpoint(0); err != nil {
+		compact := storage.Rev(0)
+		if s.tight.Swap(false) {
+			compact = s.log.beforeActive()
+			s.options.Log.Warn("history is given up for room", "up to", compact)
+		}
+		err := s.checkpoint(compact)
+		switch {
+		case err == nil:
+			if s.noRoom.clear() {
+				s.roomChanged(nil)
+			}
+		case isFull(err):
+			if s.noRoom.set(err) {
+				s.roomChanged(err)
+			}
+		default:
 			s.options.Log.Error("checkpoint failed", "err", err)
 		}
+		signal(s.checkpointed)
 	}
+}
+
+// roomChanged reports that the disk has filled up, or with nil that it has room again.
+func (s *Store) roomChanged(err error) {
+	if err != nil {
+		s.options.Log.Error("no room: creates and larger values are refused", "err", err)
+		s.options.Listener.Failed(err)
+	} else if s.full() == nil {
+		s.options.Log.Info("there is room again")
+		s.options.Listener.Failed(s.failure())
+	}
+}
+
+// full says why the store has no room, nil if it has.
+func (s *Store) full() error {
+	if err := s.noRoom.get(); err != nil {
+		return err
+	}
+	return s.log.full()
 }
 
 // checkpoint brings the present's file up to what is visible, forgets history up to compact or what
@@ -121,10 +159,7 @@ func (s *Store) checkpoint(compact storage.Rev) error {
 	b.mu.Lock()
 	b.writing = 0
 	b.mu.Unlock()
-	select {
-	case s.checkpointed <- struct{}{}:
-	default:
-	}
+	signal(s.checkpointed)
 	s.options.Listener.Checkpointed(len(keys), time.Since(start))
 	if m.compacted > before {
 		s.options.Listener.Compacted(m.compacted)

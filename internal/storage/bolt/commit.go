@@ -163,6 +163,7 @@ type batchInProgress struct {
 	buffer   batchBuffer
 	events   []storage.Event
 	pending  map[string]*storage.KV // what the batch makes of keys; nil: deleted
+	full     error                  // why there is no room; nil if there is
 	outcomes []outcome
 }
 
@@ -173,6 +174,7 @@ func (c *batchInProgress) run(requests []*request) {
 	rev := s.mirror.Rev()
 	c.buffer.reset(rev + 1)
 	failed := s.failure()
+	c.full = s.full()
 	for _, r := range requests {
 		if failed != nil {
 			c.outcomes = append(c.outcomes, outcome{err: readOnly(failed)})
@@ -210,6 +212,9 @@ func (c *batchInProgress) apply(w storage.Write, rev storage.Rev) (*storage.KV, 
 			return nil, fmt.Errorf("%w: %s is not at revision %d", storage.ErrFenced, g.Key, g.Rev)
 		}
 	}
+	if c.full != nil && grows(old, w.Value) {
+		return nil, fmt.Errorf("%w: %w", storage.ErrFull, c.full)
+	}
 	e := storage.Event{Rev: rev, Old: old}
 	result := &storage.KV{Key: w.Key, Value: w.Value, Rev: rev, Created: rev}
 	if old != nil {
@@ -222,6 +227,13 @@ func (c *batchInProgress) apply(w storage.Write, rev storage.Rev) (*storage.KV, 
 	c.events = append(c.events, e)
 	c.buffer.add(record{event: e, note: w.Note})
 	return result, nil
+}
+
+// grows says whether a write needs room for good. What doesn't goes on without: deletes, and renewals
+// of what is there, which fit into what the log has left and get recycled.
+func grows(old *storage.KV, value []byte) bool {
+	const slack = 256 // numbers and times that take more digits
+	return value != nil && (old == nil || len(value) > len(old.Value)+slack)
 }
 
 func revOf(kv *storage.KV) storage.Rev {
@@ -248,15 +260,18 @@ func (c *batchInProgress) commit() {
 // refuse turns the answers of a batch that isn't durable into errors. Where its sync was tried, the disk
 // may yet hold it.
 func (c *batchInProgress) refuse(started bool, err error) {
-	wrote := fmt.Errorf("%w: %w", storage.ErrFull, err)
-	others := wrote
-	if started || !isFull(err) {
-		c.store.fail(err)
-		wrote = readOnly(err)
+	wrote, others := readOnly(err), readOnly(err)
+	switch {
+	case isFull(err) && !started:
+		wrote = fmt.Errorf("%w: %w", storage.ErrFull, err)
 		others = wrote
-		if started {
-			wrote = fmt.Errorf("%w: %w", storage.ErrUnknown, err)
-		}
+		c.store.tight.Store(true)
+		signal(c.store.checkpointDue)
+	case started:
+		wrote = fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+		fallthrough
+	default:
+		c.store.fail(err)
 	}
 	for i, o := range c.outcomes {
 		if o.err == nil {

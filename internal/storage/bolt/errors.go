@@ -1,6 +1,9 @@
 package bolt
 
-import "fmt"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
 // CorruptError says that a file does not hold what was written to it. The store does not open then,
 // and puts nothing in its place.
@@ -21,3 +24,19 @@ func (e *CorruptError) Error() string {
 	}
 	return s + ": " + e.What + ". Nothing was changed. Keep a copy of the directory and restore the last snapshot with `operatord snapshot restore`"
 }
+
+// reason is why something does not go, nil while it does.
+type reason struct{ p atomic.Pointer[error] }
+
+func (r *reason) get() error {
+	if p := r.p.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// set gives the reason, if there is none yet, and says so.
+func (r *reason) set(err error) (first bool) { return r.p.CompareAndSwap(nil, &err) }
+
+// clear ends it and says whether there was one.
+func (r *reason) clear() bool { return r.p.Swap(nil) != nil }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -101,13 +100,20 @@ func warm(path string) error {
 	}
 }
 
-// room is what the file system of dir has left for us, in bytes.
-func room(dir string) (int64, error) {
+// spareRoom is left on the file system, for others and for what the file system itself needs.
+const spareRoom = 1 << 20
+
+// needRoom is an error if the file system of dir does not have n bytes for us. To run into the end of
+// the disk instead would take the last of it from everyone else, and leave half a file.
+func needRoom(dir string, n int64) error {
 	var s unix.Statfs_t
-	if err := unix.Statfs(filepath.Clean(dir), &s); err != nil {
-		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	if err := unix.Statfs(dir, &s); err != nil {
+		return &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return int64(s.Bavail) * s.Bsize, nil
+	if left := int64(s.Bavail) * s.Bsize; left < n+spareRoom {
+		return fmt.Errorf("storage: %d bytes are needed and %d are left: %w", n+spareRoom, left, &os.PathError{Op: "write", Path: dir, Err: unix.ENOSPC})
+	}
+	return nil
 }
 
 // onDisk is what a file takes, holes left out.

@@ -33,13 +33,10 @@ func lock(ctx context.Context, path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("storage: lock %s: %w", path, err)
 	}
-	if err := f.Truncate(0); err != nil {
-		f.Close()
-		return nil, err
-	}
-	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		f.Close()
-		return nil, err
+	// Only for the message above: on a full disk there is none.
+	pid := []byte(strconv.Itoa(os.Getpid()) + "\n")
+	if _, err := f.WriteAt(pid, 0); err == nil {
+		_ = f.Truncate(int64(len(pid)))
 	}
 	return f, nil
 }

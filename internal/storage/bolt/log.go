@@ -30,17 +30,25 @@ type log struct {
 
 // spare is how the committer gets its next segment: filling one with zeros takes time, so it asks a
 // goroutine of its own for it before the last is used up.
+//
+// While there is no room for it, full says why, and the goroutine tries again until there is.
 type spare struct {
-	asked bool
-	want  chan int64 // bytes needed; capacity 1
-	got   chan readySegment
-	free  chan *segment // recycled, to be used before a new one is made
+	asked bool            // by the committer, and not received yet
+	want  chan int64      // bytes needed; capacity 1
+	got   chan newSegment // capacity 1
+	free  chan *segment   // recycled, to be used before a new one is made; capacity maxFree
+
+	full   reason
+	noRoom chan struct{} // capacity 1: full has been set
 }
 
-type readySegment struct {
+type newSegment struct {
 	segment *segment
 	err     error
 }
+
+// roomRetry is how often a store without room looks whether there is some again. Nothing tells.
+const roomRetry = time.Second
 
 // maxFree is how many segments out of use are kept for reuse; more are deleted.
 const maxFree = 2
@@ -50,9 +58,10 @@ func newLog(dir string, s salt, segmentBytes int64, open func(string, bool) (fil
 		dir: dir, salt: s, segmentBytes: segmentBytes, open: open,
 		names: make(map[string]bool),
 		spare: spare{
-			want: make(chan int64, 1),
-			got:  make(chan readySegment, 1),
-			free: make(chan *segment, maxFree),
+			want:   make(chan int64, 1),
+			got:    make(chan newSegment, 1),
+			free:   make(chan *segment, maxFree),
+			noRoom: make(chan struct{}, 1),
 		},
 	}
 }
@@ -75,38 +84,79 @@ func (l *log) ask(need int64) {
 	}
 }
 
-// prepare makes the segments that the committer asks for, until stop closes.
-func (l *log) prepare(stop <-chan struct{}) {
+// prepare makes the segments that the committer asks for, until stop closes. changed is told when
+// there is no room for one, and with nil when there is again.
+func (l *log) prepare(stop <-chan struct{}, changed func(error)) {
 	for {
+		var need int64
 		select {
-		case need := <-l.spare.want:
-			g, err := l.next(need)
-			l.spare.got <- readySegment{g, err}
+		case need = <-l.spare.want:
 		case <-stop:
 			return
 		}
+		var recycled *segment
+		select {
+		case recycled = <-l.spare.free:
+		default:
+		}
+		g, err := l.next(need, recycled)
+		for err != nil && isFull(err) {
+			if l.spare.full.set(err) {
+				changed(err)
+			}
+			signal(l.spare.noRoom)
+			again := time.NewTimer(roomRetry)
+			recycled = nil
+			select {
+			case recycled = <-l.spare.free:
+			case <-again.C:
+			case <-stop:
+			}
+			again.Stop()
+			select {
+			case <-stop:
+				if recycled != nil {
+					l.recycle(recycled)
+				}
+				return
+			default:
+			}
+			g, err = l.next(need, recycled)
+		}
+		if l.spare.full.clear() {
+			changed(nil)
+		}
+		l.spare.got <- newSegment{g, err}
 	}
 }
 
-// next is an empty segment for a batch of at least need bytes: a recycled one if there is any.
-func (l *log) next(need int64) (*segment, error) {
+// signal leaves a token in a channel of capacity 1.
+func signal(c chan<- struct{}) {
 	select {
-	case g := <-l.spare.free:
-		if g.size >= need {
-			return g, nil
-		}
-		before := g.size
-		if err := g.grow(need); err != nil {
-			l.spare.free <- g // as it was; its place in the channel is still free
-			return nil, err
-		}
-		l.mu.Lock()
-		l.bytes += g.size - before
-		l.mu.Unlock()
-		return g, nil
+	case c <- struct{}{}:
 	default:
 	}
+}
+
+// next is an empty segment for a batch of at least need bytes: the recycled one if there is one.
+func (l *log) next(need int64, recycled *segment) (*segment, error) {
+	if g := recycled; g != nil {
+		before := g.size
+		if g.size < need {
+			if err := g.grow(need); err != nil {
+				l.recycle(g) // as it was
+				return nil, err
+			}
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.bytes += g.size - before
+		return g, nil
+	}
 	size := max(need, l.segmentBytes)
+	if err := needRoom(l.dir, size); err != nil {
+		return nil, err
+	}
 	l.mu.Lock()
 	if len(l.names) == 0 {
 		size = max(need, min(firstSegment, l.segmentBytes)) // a new store starts fast and small
@@ -138,7 +188,7 @@ func (l *log) freeName() string {
 }
 
 // space makes sure that n bytes fit behind the last batch, moving on to the next segment if they
-// don't. It waits for that segment if need be.
+// don't. It waits for that segment to be made, but not for room on the disk.
 func (l *log) space(n int64) (*segment, error) {
 	g := l.active()
 	if g != nil && g.end+n <= g.size {
@@ -149,16 +199,22 @@ func (l *log) space(n int64) (*segment, error) {
 	}
 	for {
 		l.ask(n)
-		ready := <-l.spare.got
-		l.spare.asked = false
-		if ready.err != nil {
-			return nil, ready.err
+		select {
+		case ready := <-l.spare.got:
+			l.spare.asked = false
+			if ready.err != nil {
+				return nil, ready.err
+			}
+			if ready.segment.size >= n {
+				return ready.segment, nil
+			}
+			l.recycle(ready.segment) // a smaller batch asked for it
+		case <-l.spare.noRoom:
+			if err := l.full(); err != nil {
+				signal(l.spare.noRoom) // for the next batch
+				return nil, err
+			}
 		}
-		if ready.segment.size < n { // it was asked for by a smaller batch
-			l.recycle(ready.segment)
-			continue
-		}
-		return ready.segment, nil
 	}
 }
 
@@ -259,6 +315,19 @@ func (l *log) behindSegment(path string, upTo storage.Rev) storage.Rev {
 		}
 	}
 	return upTo
+}
+
+// full says why there is no room for another segment; nil if there is, or none was needed.
+func (l *log) full() error { return l.spare.full.get() }
+
+// beforeActive is the last revision that isn't in the segment being written.
+func (l *log) beforeActive() storage.Rev {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.segments) < 2 {
+		return 0
+	}
+	return l.segments[len(l.segments)-1].first - 1
 }
 
 // oldest is the first revision that the log still holds, 0 if it holds none.

@@ -39,7 +39,9 @@ type Store struct {
 	closeOnce     sync.Once
 	closeErr      error
 
-	failed atomic.Pointer[error] // why nothing is written until a restart
+	failed reason      // why nothing is written until a restart
+	noRoom reason      // why the last checkpoint could not be written
+	tight  atomic.Bool // the log has no room left: give up history for it
 
 	behind        behind
 	checkpointDue chan struct{} // capacity 1
@@ -105,7 +107,7 @@ func open(o Options) (*Store, error) {
 	if oldest := s.log.oldest(); oldest > firstRev+1 {
 		s.mirror.Compact(oldest - 1)
 	}
-	s.tasks.Go(func() { s.log.prepare(s.committerDone) })
+	s.tasks.Go(func() { s.log.prepare(s.committerDone, s.roomChanged) })
 	s.tasks.Go(s.checkpointer)
 	s.tasks.Go(s.committer)
 	return s, nil
@@ -162,24 +164,23 @@ func (s *Store) Status() storage.Status {
 	if info, err := os.Stat(s.present.path); err == nil {
 		st.DiskBytes += onDisk(info)
 	}
-	st.Err = s.failure()
+	if st.Err = s.failure(); st.Err == nil {
+		if err := s.full(); err != nil {
+			st.Err = fmt.Errorf("%w: %w", storage.ErrFull, err)
+		}
+	}
 	return st
 }
 
 // fail ends writing until the store is opened again.
 func (s *Store) fail(err error) {
-	if s.failed.CompareAndSwap(nil, &err) {
+	if s.failed.set(err) {
 		s.options.Log.Error("storage is read-only until a restart", "err", err)
 		s.options.Listener.Failed(err)
 	}
 }
 
-func (s *Store) failure() error {
-	if p := s.failed.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
+func (s *Store) failure() error { return s.failed.get() }
 
 // readOnly is the answer to whoever wants to write after a failure.
 func readOnly(cause error) error { return fmt.Errorf("%w: %w", storage.ErrReadOnly, cause) }
