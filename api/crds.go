@@ -5,7 +5,7 @@ package api
 import "embed"
 
 //go:generate go build -C ../tools/controller-gen -o ../../bin/controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen
-//go:generate ../bin/controller-gen object crd:generateEmbeddedObjectMeta=true paths=./... output:crd:dir=crds
+//go:generate ../bin/controller-gen object crd paths=./... output:crd:dir=crds
 
 // CRDs holds crds/*.yaml, one CustomResourceDefinition a file.
 //

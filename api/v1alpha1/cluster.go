@@ -1,8 +1,8 @@
 package v1alpha1
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -70,12 +70,15 @@ type ClusterSpec struct {
 	// +default=""
 	// +kubebuilder:validation:MaxLength=253
 	RestoreFrom string `json:"restoreFrom"`
-	// What a member's Pod is made of. Without it, a member is `operatord member`, which serves its health and its
-	// role on $POD_IP:7481. The operator adds its label, an owner reference and the data directory;
-	// restartPolicy is always Never, because the operator replaces what dies; without
-	// terminationGracePeriodSeconds it is 2.
+	// What a member's Pod is made of: a Pod template, with metadata and spec, as in a Deployment (kubectl explain
+	// deployment.spec.template). Without it, a member is `operatord member`, which serves its health and its role
+	// on $POD_IP:7481. The operator adds its label, an owner reference and the data directory; restartPolicy is
+	// always Never, because the operator replaces what dies; without terminationGracePeriodSeconds it is 2. What is
+	// wrong with a template shows, when a member is to be created, in the conditions.
 	// +optional
-	Template *corev1.PodTemplateSpec `json:"template,omitempty"`
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Template *runtime.RawExtension `json:"template,omitempty"`
 	// A person is working here: the operator observes and reports, and touches nothing. A deletion goes on.
 	// +optional
 	Paused bool `json:"paused,omitempty"`

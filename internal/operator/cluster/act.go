@@ -74,12 +74,16 @@ func (op *Operator) restore(ctx context.Context, w controller.Writer, cl *v1alph
 }
 
 func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster, a Action) error {
+	template, err := op.template(cl)
+	if err != nil {
+		return err
+	}
 	if err := op.claim(ctx, w, cl); err != nil {
 		return err
 	}
 	data := filepath.Join(op.home(cl.UID), strconv.Itoa(a.ordinal))
-	owner := op.owner(cl)
-	err := op.copies.do(ctx, keyOf(cl), data, func(ctx context.Context) error {
+	owner := op.owner(template)
+	err = op.copies.do(ctx, keyOf(cl), data, func(ctx context.Context) error {
 		return op.fill(ctx, data, data+".tmp", func(tmp string) error {
 			if cl.Spec.RestoreFrom != "" {
 				if err := op.copyTree(ctx, op.restored(cl.UID), tmp, owner); err != nil {
@@ -93,7 +97,7 @@ func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha
 		return err
 	}
 	// AlreadyExists is an error like any other: what stands there is observed and decided on.
-	err = w.Create(ctx, op.pod(cl, a.target, data))
+	err = w.Create(ctx, op.pod(cl, template, a.target, data))
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return controller.Terminal(err) // the Cluster is about to be deleted with its namespace
 	}

@@ -1,12 +1,16 @@
 package cluster
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/json"
 
 	"operatord.io/operatord/api/v1alpha1"
 )
@@ -16,13 +20,22 @@ const (
 	memberGrace = 2 // seconds
 )
 
-// pod is a member's Pod: the template's, or operatord member, with what makes it this Cluster's.
-func (op *Operator) pod(cl *v1alpha1.Cluster, name, data string) *corev1.Pod {
-	template := cl.Spec.Template
-	if template == nil {
-		template = op.member()
+// template is what members are made of: the Cluster's, or operatord member. The schema says nothing about it, so
+// it is read strictly here: a misspelt field must not be ignored silently.
+func (op *Operator) template(cl *v1alpha1.Cluster) (*corev1.PodTemplateSpec, error) {
+	if cl.Spec.Template == nil {
+		return op.member(), nil
 	}
-	template = template.DeepCopy()
+	t := &corev1.PodTemplateSpec{}
+	strict, err := json.UnmarshalStrict(cl.Spec.Template.Raw, t)
+	if err = cmp.Or(err, errors.Join(strict...)); err != nil {
+		return nil, fmt.Errorf("spec.template is no Pod template: %w", err)
+	}
+	return t, nil
+}
+
+// pod is a member's Pod: the template's, with what makes it this Cluster's.
+func (op *Operator) pod(cl *v1alpha1.Cluster, template *corev1.PodTemplateSpec, name, data string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   cl.Namespace,
@@ -34,7 +47,7 @@ func (op *Operator) pod(cl *v1alpha1.Cluster, name, data string) *corev1.Pod {
 				*metav1.NewControllerRef(cl, v1alpha1.GroupVersion.WithKind(clusterKind.Kind)),
 			},
 		},
-		Spec: template.Spec,
+		Spec: *template.Spec.DeepCopy(),
 	}
 	delete(pod.Labels, v1alpha1.RoleLabel) // the label is the election; nobody is born a leader
 	metav1.SetMetaDataLabel(&pod.ObjectMeta, v1alpha1.ClusterLabel, cl.Name)
@@ -66,11 +79,11 @@ func (op *Operator) member() *corev1.PodTemplateSpec {
 
 // owner is who a member's data belongs to: the user that the template runs members as, where the daemon may
 // give files away.
-func (op *Operator) owner(cl *v1alpha1.Cluster) *owner {
-	if !op.root || cl.Spec.Template == nil {
+func (op *Operator) owner(template *corev1.PodTemplateSpec) *owner {
+	if !op.root {
 		return nil
 	}
-	spec := &cl.Spec.Template.Spec
+	spec := &template.Spec
 	var uid, gid *int64
 	if c := spec.SecurityContext; c != nil {
 		uid, gid = c.RunAsUser, c.RunAsGroup

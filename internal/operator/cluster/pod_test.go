@@ -1,12 +1,14 @@
 package cluster
 
 import (
-	"maps"
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"operatord.io/operatord/api/v1alpha1"
 	"operatord.io/operatord/internal/controller"
@@ -40,7 +42,11 @@ func checkMember(t *testing.T, cl *v1alpha1.Cluster, pod *corev1.Pod) {
 
 func TestMemberWithoutTemplate(t *testing.T) {
 	op, cl := newTest(t), demo(4)
-	pod := op.pod(cl, "demo-3", "/data/clusters/cluster-uid/3")
+	template, err := op.template(cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := op.pod(cl, template, "demo-3", "/data/clusters/cluster-uid/3")
 	checkMember(t, cl, pod)
 	c := pod.Spec.Containers[0]
 	if c.Image != "host" || !slices.Equal(c.Command, []string{"/bin/operatord", "member"}) || *pod.Spec.TerminationGracePeriodSeconds != 2 {
@@ -53,23 +59,46 @@ func TestMemberWithoutTemplate(t *testing.T) {
 
 func TestMemberWithTemplate(t *testing.T) {
 	op, grace := newTest(t), int64(30)
-	cl := demo(4, func(cl *v1alpha1.Cluster) {
-		cl.Spec.Template = templateAs(7)
-		cl.Spec.Template.Name = "ignored"
-		cl.Spec.Template.Labels = map[string]string{"app": "x", v1alpha1.RoleLabel: v1alpha1.RoleLeader, v1alpha1.ClusterLabel: "other"}
-		cl.Spec.Template.Annotations = map[string]string{"note": "y", v1alpha1.DataAnnotation: "/etc"}
-		cl.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
-		cl.Spec.Template.Spec.TerminationGracePeriodSeconds = &grace
-	})
-	before := cl.DeepCopy()
-	pod := op.pod(cl, "demo-3", "/data/clusters/cluster-uid/3")
+	template := templateAs(7)
+	template.Name = "ignored"
+	template.Labels = map[string]string{"app": "x", v1alpha1.RoleLabel: v1alpha1.RoleLeader, v1alpha1.ClusterLabel: "other"}
+	template.Annotations = map[string]string{"note": "y", v1alpha1.DataAnnotation: "/etc"}
+	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	template.Spec.TerminationGracePeriodSeconds = &grace
+	cl := demo(4, func(cl *v1alpha1.Cluster) { cl.Spec.Template = raw(template) })
+	template, err := op.template(cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := op.pod(cl, template, "demo-3", "/data/clusters/cluster-uid/3")
 	checkMember(t, cl, pod)
 	if pod.Labels["app"] != "x" || pod.Annotations["note"] != "y" || *pod.Spec.TerminationGracePeriodSeconds != 30 || pod.Spec.Containers[0].Name != "x" {
 		t.Errorf("the template isn't in it: %+v", pod)
 	}
-	if !maps.Equal(cl.Spec.Template.Labels, before.Spec.Template.Labels) || cl.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		t.Error("the template was changed")
+}
+
+func TestTemplatesThatAreNone(t *testing.T) {
+	op := newTest(t)
+	for text, why := range map[string]string{
+		`{"spec":{"contianers":[{"name":"x"}]}}`:                                         `unknown field "spec.contianers"`,
+		`{"spec":{"containers":[{"name":"x","image":"host","imagee":"y"}]}}`:             `unknown field "spec.containers[0].imagee"`,
+		`{"spec":{"containers":"x"}}`:                                                    "cannot unmarshal string",
+		`{"spec":{"containers":[{"name":"x","image":"host"}],"nodeName":1}}`:             "nodeName",
+		`{"metadata":{"labels":{"a":"b","a":"c"}},"spec":{"containers":[{"name":"x"}]}}`: "duplicate field",
+	} {
+		cl := demo(1, func(cl *v1alpha1.Cluster) { cl.Spec.Template = &runtime.RawExtension{Raw: []byte(text)} })
+		if err := op.Act(t.Context(), sink{}, cl, op.Decide(cl, world())); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
+}
+
+func raw(t *corev1.PodTemplateSpec) *runtime.RawExtension {
+	data, err := json.Marshal(t)
+	if err != nil {
+		panic(err)
+	}
+	return &runtime.RawExtension{Raw: data}
 }
 
 func TestOwnerOfData(t *testing.T) {
@@ -87,15 +116,15 @@ func TestOwnerOfData(t *testing.T) {
 			s.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsUser: id(9)}
 		}, &owner{9, -1}},
 	} {
-		cl := demo(1, func(cl *v1alpha1.Cluster) { cl.Spec.Template = templateAs(7) })
-		tc.change(&cl.Spec.Template.Spec)
-		got := op.owner(cl)
+		template := templateAs(7)
+		tc.change(&template.Spec)
+		got := op.owner(template)
 		if (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}
 	op.root = false
-	if got := op.owner(demo(1, func(cl *v1alpha1.Cluster) { cl.Spec.Template = templateAs(7) })); got != nil {
+	if got := op.owner(templateAs(7)); got != nil {
 		t.Errorf("an ordinary user gives files to %+v", got)
 	}
 }

@@ -157,7 +157,7 @@ func TestMembersOfAnotherUserReachTheirData(t *testing.T) {
 	if !op.root {
 		t.Skip("only root may give files away")
 	}
-	cl := demo(1, from("b"), func(cl *v1alpha1.Cluster) { cl.Spec.Template = templateAs(65534) })
+	cl := demo(1, from("b"), func(cl *v1alpha1.Cluster) { cl.Spec.Template = raw(templateAs(65534)) })
 	r := backupOf(v1alpha1.BackupSpec{Data: map[string]string{"a": "x"}})
 	for range 2 {
 		if _, err := turn(t, op, r, cl); err != nil {
