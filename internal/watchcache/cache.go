@@ -16,9 +16,11 @@ import (
 	"errors"
 	"hash/maphash"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"operatord.io/operatord/internal/resource"
 	"operatord.io/operatord/internal/storage"
@@ -26,9 +28,11 @@ import (
 
 // Options of a Cache. The zero value is what a server uses.
 type Options struct {
-	// RingSize is how many recent events of a kind are held in memory for its watches; 0 means 4096.
-	// A watch further behind reads the store's history.
-	RingSize int
+	// RingSize and RingBytes bound the recent events of a watched kind that are held in memory, by number
+	// and by the size of their values; 0 means 4096 and 8 MiB. A watch further behind reads the store's
+	// history.
+	RingSize  int
+	RingBytes int64
 	// BookmarkEvery is how often a watch that allows bookmarks gets one; 0 means one minute.
 	BookmarkEvery time.Duration
 	Listener      Listener
@@ -59,17 +63,20 @@ type Cache struct {
 
 	births births
 	seed   maphash.Seed
-	recent [recentSlots]atomic.Pointer[Object]
+	recent [recentSlots]atomic.Pointer[weak.Pointer[Object]]
 }
 
 // recentSlots is how many objects the cache remembers, one for each hash of a key, so that a decoded form
-// outlives one request. Must be a power of two.
+// outlives one request. It keeps none of them alive. Must be a power of two.
 const recentSlots = 4096
 
 // New starts a cache over store. Close ends it.
 func New(store storage.Store, reg *resource.Registry, opts Options) *Cache {
 	if opts.RingSize <= 0 {
 		opts.RingSize = 4096
+	}
+	if opts.RingBytes <= 0 {
+		opts.RingBytes = 8 << 20
 	}
 	if opts.BookmarkEvery <= 0 {
 		opts.BookmarkEvery = time.Minute
@@ -112,37 +119,68 @@ func (c *Cache) Get(view storage.View, k *resource.Kind, namespace, name string)
 // while it is remembered.
 func (c *Cache) Object(k *resource.Kind, kv *storage.KV) *Object {
 	slot := c.slot(kv.Key)
-	if o := slot.Load(); o != nil && o.kv == kv && o.kind == k {
+	if o := remembered(slot, k, kv); o != nil {
 		return o
 	}
 	o := newObject(k, kv, kv.Rev, c.born(k))
-	slot.Store(o)
+	p := weak.Make(o)
+	slot.Store(&p)
+	return o
+}
+
+// remembered is what a slot has of a value; nil if that isn't it.
+func remembered(slot *atomic.Pointer[weak.Pointer[Object]], k *resource.Kind, kv *storage.KV) *Object {
+	p := slot.Load()
+	if p == nil {
+		return nil
+	}
+	o := p.Value()
+	if o == nil || o.kv != kv || o.kind != k {
+		return nil
+	}
 	return o
 }
 
 // peek is Object for readers of many: it doesn't push others out. born is the kind's.
 func (c *Cache) peek(k *resource.Kind, kv *storage.KV, born storage.Rev) *Object {
-	if o := c.slot(kv.Key).Load(); o != nil && o.kv == kv && o.kind == k {
+	if o := remembered(c.slot(kv.Key), k, kv); o != nil {
 		return o
 	}
 	return newObject(k, kv, kv.Rev, born)
 }
 
-func (c *Cache) slot(key string) *atomic.Pointer[Object] {
+func (c *Cache) slot(key string) *atomic.Pointer[weak.Pointer[Object]] {
 	return &c.recent[maphash.String(c.seed, key)&(recentSlots-1)]
 }
 
-// ring is the ring of a kind, made at the present if it isn't there yet.
-func (c *Cache) ring(k *resource.Kind) *ring {
+// join counts a watch of a kind and gives its ring, which begins at the present if it is the first.
+func (c *Cache) join(k *resource.Kind) *ring {
 	prefix := resource.Prefix(k, "")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.rings[prefix]
 	if r == nil {
-		r = newRing(c.opts.RingSize, storage.Rev(c.progress.Load()))
+		r = &ring{prefix: prefix, events: c.opts.RingSize, bytes: c.opts.RingBytes, floor: storage.Rev(c.progress.Load())}
 		c.rings[prefix] = r
 	}
+	r.open++
+	if f := c.opts.Listener.Watches; f != nil {
+		f(k, r.open)
+	}
 	return r
+}
+
+// leave is join's opposite.
+func (c *Cache) leave(k *resource.Kind, r *ring) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.open--
+	if r.open == 0 {
+		delete(c.rings, r.prefix)
+	}
+	if f := c.opts.Listener.Watches; f != nil {
+		f(k, r.open)
+	}
 }
 
 // feed distributes the store's events until the cache or the store is closed.
@@ -180,21 +218,31 @@ func (c *Cache) feed(ctx context.Context, after storage.Rev) {
 
 // distribute appends events to the rings of their kinds.
 func (c *Cache) distribute(events []storage.Event, progress storage.Rev) {
-	progress = max(progress, events[len(events)-1].Rev)
+	var touched []*ring
+	add := func(r *ring, e *entry) {
+		r.append(e)
+		if !slices.Contains(touched, r) {
+			touched = append(touched, r)
+		}
+	}
 	c.mu.Lock()
 	for _, e := range events {
 		key := e.Key()
 		if r := c.rings[kindPrefix(key)]; r != nil {
-			r.append(&entry{event: e})
+			add(r, &entry{event: e})
 		}
 		if prefix, ok := declared(key); ok {
 			if r := c.rings[prefix]; r != nil {
-				r.append(&entry{event: storage.Event{Rev: e.Rev}, fence: true, gone: e.New == nil})
+				add(r, &entry{event: storage.Event{Rev: e.Rev}, fence: true, gone: e.New == nil})
 			}
 		}
 	}
-	c.progress.Store(uint64(progress))
+	c.progress.Store(uint64(max(progress, events[len(events)-1].Rev)))
 	c.mu.Unlock()
+	// Watches wake once a batch, and when progress is there too.
+	for _, r := range touched {
+		r.waiters.wake()
+	}
 	c.moved.wake()
 }
 
@@ -205,6 +253,7 @@ func (c *Cache) restart() storage.Rev {
 	now := c.store.Status().Rev
 	for _, r := range c.rings {
 		r.reset(now)
+		r.waiters.wake()
 	}
 	c.progress.Store(uint64(now))
 	return now

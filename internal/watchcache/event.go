@@ -1,7 +1,5 @@
 package watchcache
 
-import "operatord.io/operatord/internal/storage"
-
 // EventType is the type of a watch event, as it stands on the wire.
 type EventType string
 
@@ -50,6 +48,3 @@ func (m *matcher) event(e *entry) (ev Event, ok bool, err error) {
 	}
 	return Event{}, false, nil
 }
-
-// newEntry wraps an event that comes from the store's history.
-func newEntry(e storage.Event) *entry { return &entry{event: e} }

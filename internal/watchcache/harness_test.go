@@ -21,7 +21,7 @@ import (
 
 // fixture is a cache over a real store, with two kinds that know nothing.
 type fixture struct {
-	*testing.T
+	testing.TB
 	dir     string
 	opts    bolt.Options
 	cacheOf watchcache.Options
@@ -32,9 +32,9 @@ type fixture struct {
 	gadget  *resource.Kind
 }
 
-func newFixture(t *testing.T, configure ...func(*fixture)) *fixture {
+func newFixture(t testing.TB, configure ...func(*fixture)) *fixture {
 	t.Helper()
-	f := &fixture{T: t, dir: t.TempDir()}
+	f := &fixture{TB: t, dir: t.TempDir()}
 	for _, c := range configure {
 		c(f)
 	}
@@ -170,7 +170,7 @@ func (f *fixture) list(k *resource.Kind, opts watchcache.ListOptions) *watchcach
 
 // stream is an open watch in a test.
 type stream struct {
-	*testing.T
+	testing.TB
 	*watchcache.Watch
 	events []watchcache.Event
 }
@@ -182,7 +182,7 @@ func (f *fixture) watch(k *resource.Kind, opts watchcache.ListOptions) *stream {
 		f.Fatal(err)
 	}
 	f.Cleanup(w.Close)
-	return &stream{T: f.T, Watch: w}
+	return &stream{TB: f.TB, Watch: w}
 }
 
 // next is the next event, in a few seconds.

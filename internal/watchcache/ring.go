@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -9,18 +10,22 @@ import (
 	"operatord.io/operatord/internal/storage"
 )
 
-// ring holds the most recent events of one kind, oldest first, each with a sequence number. It holds every
-// event of the kind above floor and at or below the cache's progress.
+// ring holds the most recent events of one kind, oldest first: every one above floor and at or below the
+// cache's progress. It exists while the kind is watched.
 type ring struct {
-	size int
+	prefix string // of the kind's keys
+	open   int    // watches; guarded by the cache's mu
+
+	events int   // how many at most
+	bytes  int64 // and how large, by their values
 
 	mu      sync.Mutex
-	entries []*entry // entry of sequence n is at n % size once the ring is full
-	first   uint64   // sequence number of the oldest
-	next    uint64   // sequence number of the next to come
+	entries []*entry // the first head of them have been dropped
+	head    int
+	size    int64
 	floor   storage.Rev
+
 	waiters broadcast
-	open    int // watches, for the listener
 }
 
 // entry is one event, with its objects made when the first watch needs them.
@@ -35,62 +40,49 @@ type entry struct {
 	new, old *Object
 }
 
-func newRing(size int, floor storage.Rev) *ring { return &ring{size: size, floor: floor} }
-
-// append adds an event; the oldest makes room.
+// append adds an event; the oldest make room. The caller wakes the waiters afterwards.
 func (r *ring) append(e *entry) {
 	r.mu.Lock()
-	if len(r.entries) < r.size {
-		r.entries = append(r.entries, e)
-	} else {
-		at := int(r.next % uint64(r.size))
-		r.floor = r.entries[at].event.Rev
-		r.entries[at] = e
-		r.first++
+	defer r.mu.Unlock()
+	r.entries = append(r.entries, e)
+	r.size += e.bytes()
+	for n := len(r.entries) - r.head; n > 1 && (n > r.events || r.size > r.bytes); n-- {
+		oldest := r.entries[r.head]
+		r.entries[r.head] = nil
+		r.head++
+		r.size -= oldest.bytes()
+		r.floor = oldest.event.Rev
 	}
-	r.next++
-	r.mu.Unlock()
-	r.waiters.wake()
+	if r.head > 64 && r.head > len(r.entries)/2 {
+		r.entries = slices.Clone(r.entries[r.head:])
+		r.head = 0
+	}
 }
 
 // reset empties the ring; its history begins above floor.
 func (r *ring) reset(floor storage.Rev) {
 	r.mu.Lock()
-	r.entries = nil
-	r.first, r.next = 0, 0
+	defer r.mu.Unlock()
+	r.entries, r.head, r.size = nil, 0, 0
 	r.floor = floor
-	r.mu.Unlock()
-	r.waiters.wake()
 }
 
-// after gives up to len(dst) entries above rev, oldest first, and whether more follow. ok is false when
-// the ring no longer holds them all.
+// after fills dst with entries above rev, oldest first, and tells how many there are and whether more
+// follow. ok is false when the ring no longer holds them all.
 func (r *ring) after(rev storage.Rev, dst []*entry) (n int, more, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rev < r.floor {
 		return 0, false, false
 	}
-	count := int(r.next - r.first)
-	// Watches are usually near the end: look there before searching.
-	start := count
-	if count > 0 && r.at(count-1).event.Rev > rev {
-		start = sort.Search(count, func(i int) bool { return r.at(i).event.Rev > rev })
+	have := r.entries[r.head:]
+	// A watch is usually at the end, or one event before it.
+	start := len(have)
+	if start > 0 && have[start-1].event.Rev > rev {
+		start = sort.Search(len(have), func(i int) bool { return have[i].event.Rev > rev })
 	}
-	for start < count && n < len(dst) {
-		dst[n] = r.at(start)
-		n++
-		start++
-	}
-	return n, start < count, true
-}
-
-// at is the i-th entry from the oldest.
-func (r *ring) at(i int) *entry {
-	if len(r.entries) < r.size {
-		return r.entries[i]
-	}
-	return r.entries[int((r.first+uint64(i))%uint64(r.size))]
+	n = copy(dst, have[start:])
+	return n, start+n < len(have), true
 }
 
 // covers tells whether everything above rev is in the ring.
@@ -100,11 +92,16 @@ func (r *ring) covers(rev storage.Rev) bool {
 	return rev >= r.floor
 }
 
-func (r *ring) count(delta int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open += delta
-	return r.open
+// bytes is what an event holds on to.
+func (e *entry) bytes() int64 {
+	n := 0
+	if e.event.New != nil {
+		n += len(e.event.New.Value)
+	}
+	if e.event.Old != nil {
+		n += len(e.event.Old.Value)
+	}
+	return int64(n)
 }
 
 // objects are the new state and the old one, both at the event's revision. Watches of the same kind share

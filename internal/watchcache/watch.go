@@ -17,7 +17,7 @@ import (
 
 const (
 	// batch is how many events a watch takes from its ring at once.
-	batch = 256
+	batch = 64
 	// initialBatch is how many initial events one Next returns.
 	initialBatch = 500
 	// fenceWait is how long a watch whose kind is gone waits for the event that made it so. It comes at
@@ -35,16 +35,16 @@ type Watch struct {
 	initial  []*Object // still to be sent as ADDED
 	endMark  bool      // then a bookmark that ends them
 	history  storage.Watcher
-	rev      storage.Rev // everything up to here was returned
-	failed   error       // what Next returns after the initial events
-	told     storage.Rev // the last revision that the client knows
-	bookmark time.Time   // when the next is due; zero: never
-	deadline time.Time   // zero: none
-	goneAt   time.Time   // when the kind was seen to be gone
+	rev      storage.Rev   // everything up to here was returned
+	failed   error         // what Next returns after the initial events
+	told     storage.Rev   // the last revision that the client knows
+	bookmark time.Time     // when the next is due; zero: never
+	deadline time.Time     // zero: none
+	goneAt   time.Time     // when the kind was seen to be gone
+	patience time.Duration // how long a read of the history isn't interrupted
 
-	entries []*entry
-	events  []Event
-	timer   *time.Timer
+	events []Event
+	timer  *time.Timer
 
 	reached atomic.Uint64 // rev, for other goroutines
 	wanted  atomic.Uint64 // a bookmark is asked for as soon as rev is there
@@ -75,7 +75,7 @@ func (c *Cache) Watch(ctx context.Context, k *resource.Kind, opts ListOptions) (
 	m.born = c.born(k)
 	w := &Watch{
 		cache:  c,
-		ring:   c.ring(k),
+		ring:   c.join(k),
 		m:      m,
 		opts:   opts,
 		poke:   make(chan struct{}, 1),
@@ -91,10 +91,6 @@ func (c *Cache) Watch(ctx context.Context, k *resource.Kind, opts ListOptions) (
 			w.opts.BookmarkEvery = c.opts.BookmarkEvery
 		}
 		w.bookmark = now.Add(w.opts.BookmarkEvery)
-	}
-	open := w.ring.count(1)
-	if f := c.opts.Listener.Watches; f != nil {
-		f(k, open)
 	}
 	return w, nil
 }
@@ -160,10 +156,7 @@ func (w *Watch) Progress(rev uint64) {
 func (w *Watch) Close() {
 	w.close.Do(func() {
 		close(w.closed)
-		open := w.ring.count(-1)
-		if f := w.cache.opts.Listener.Watches; f != nil {
-			f(w.m.kind, open)
-		}
+		w.cache.leave(w.m.kind, w.ring)
 	})
 }
 
@@ -172,6 +165,9 @@ func (w *Watch) Close() {
 // or an API error that belongs into an ERROR event: 410 Expired when the watch fell out of the history.
 // After an error that isn't the context's the watch has ended. The slice is the caller's until the next call.
 func (w *Watch) Next(ctx context.Context) ([]Event, error) {
+	if cap(w.events) > batch {
+		w.events = nil // a burst is over; a thousand idle watches shouldn't keep theirs
+	}
 	w.events = w.events[:0]
 	for {
 		select {
@@ -232,15 +228,12 @@ func (w *Watch) sendInitial() {
 func (w *Watch) live(ctx context.Context) error {
 	woken := w.ring.waiters.wait()
 	progress := storage.Rev(w.cache.progress.Load())
-	if w.entries == nil {
-		w.entries = make([]*entry, batch)
-	}
-	n, more, ok := w.ring.after(w.rev, w.entries)
+	var entries [batch]*entry
+	n, more, ok := w.ring.after(w.rev, entries[:])
 	if !ok {
 		return nil // fell out of the ring just now
 	}
-	for i, e := range w.entries[:n] {
-		w.entries[i] = nil
+	for _, e := range entries[:n] {
 		if e.fence {
 			if w.ended(e) {
 				w.at(e.event.Rev)
@@ -401,6 +394,7 @@ func (w *Watch) catchUp(ctx context.Context) error {
 	if over {
 		return io.EOF
 	}
+	from := w.rev
 	events, err := w.history.Next(bounded)
 	interrupted := bounded.Err() != nil
 	cancel()
@@ -408,13 +402,16 @@ func (w *Watch) catchUp(ctx context.Context) error {
 		if e.Rev <= w.rev {
 			continue
 		}
-		if err := w.add(newEntry(e)); err != nil {
+		if err := w.add(&entry{event: e}); err != nil {
 			return err
 		}
 		w.at(e.Rev)
 	}
 	if p := w.history.Progress(); p > w.rev && err == nil {
 		w.at(p)
+	}
+	if w.rev > from {
+		w.patience = 0
 	}
 	if w.due(time.Now()) {
 		return io.EOF
@@ -434,14 +431,18 @@ func (w *Watch) cacheClosed() error {
 	}
 }
 
-// bound is ctx, also ended by what interrupts a wait for the store's history.
+// bound is ctx, also ended by what interrupts a wait for the store's history. That is soon, because a history
+// in which nothing more matches tells how far it has come only between two waits; but each time later, so that
+// a slow read of the disk comes to its end.
 func (w *Watch) bound(ctx context.Context) (bounded context.Context, cancel context.CancelFunc, over bool) {
-	wake, done, over := w.wake(time.Now())
+	now := time.Now()
+	wake, done, over := w.wake(now)
 	if over {
 		return nil, nil, true
 	}
-	if wake.IsZero() {
-		wake = time.Now().Add(time.Hour)
+	w.patience = min(2*w.patience+5*time.Millisecond, time.Second)
+	if look := now.Add(w.patience); wake.IsZero() || look.Before(wake) {
+		wake = look
 	}
 	bounded, stop := context.WithDeadline(ctx, wake)
 	ended := make(chan struct{})
@@ -451,7 +452,6 @@ func (w *Watch) bound(ctx context.Context) (bounded context.Context, cancel cont
 		case <-w.closed:
 		case <-w.cache.done:
 		case <-done:
-		case <-w.poke:
 		case <-bounded.Done():
 		}
 		stop()
