@@ -46,7 +46,7 @@ bin/staticcheck: tools/staticcheck/go.mod
 
 .PHONY: race
 race: ## bin/operatord-race, the daemon that the tests drive
-	CGO_ENABLED=1 $(GO) build -race -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/operatord-race ./cmd/operatord
+	CGO_ENABLED=1 $(GO) build -race -o bin/operatord-race ./cmd/operatord
 
 .PHONY: generate
 generate: ## regenerate what is generated (CRDs, deep copies)
