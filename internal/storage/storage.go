@@ -140,6 +140,7 @@ type Store interface {
 	//
 	// Nothing was written: *ConflictError, ErrFenced, ErrTooLarge, ErrFull, ErrReadOnly, ErrClosed, or
 	// the context's error while the write was still queued. It may have been written: ErrUnknown.
+	// The store keeps the value: nobody may change it any more.
 	Commit(ctx context.Context, w Write) (*KV, error)
 
 	// View is the store at one revision, as fresh as at asks.
@@ -173,7 +174,7 @@ type View interface {
 // called from any.
 type Watcher interface {
 	// Next waits for events and returns at least one, oldest first, or an error: ErrCompacted,
-	// ErrClosed, or the context's.
+	// ErrClosed, or the context's. Others read the same slice: it may not be changed.
 	Next(ctx context.Context) ([]Event, error)
 	// Progress is a revision such that Next has returned every event at or below it: what a bookmark
 	// may say. It grows also while no event matches.

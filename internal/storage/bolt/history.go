@@ -1,8 +1,8 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
-	"strings"
 
 	"operatord.io/operatord/internal/storage"
 )
@@ -13,7 +13,8 @@ const readBytes = 4 << 20
 // read returns events after a revision from the log; see mirror.History. Nothing above upTo is
 // returned: it may be durable but not visible yet.
 func (l *log) read(ctx context.Context, prefix string, after, upTo storage.Rev, max int) ([]storage.Event, storage.Rev, error) {
-	wanted := func(key []byte) bool { return strings.HasPrefix(string(key), prefix) }
+	start := []byte(prefix)
+	wanted := func(key []byte) bool { return bytes.HasPrefix(key, start) }
 	var events []storage.Event
 	reached := after
 	for gone := int64(0); reached < upTo && len(events) < max && gone < readBytes; {

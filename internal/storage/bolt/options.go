@@ -12,7 +12,7 @@ type Options struct {
 	Dir string
 
 	// HistoryRevisions is how many of the newest revisions can be watched from and viewed; 100,000.
-	// HistoryBytes bounds what the log may take for them, which may end history earlier; 256 MiB.
+	// HistoryBytes bounds what the log may take for them, which may end history earlier; 128 MiB.
 	HistoryRevisions uint64
 	HistoryBytes     int64
 
@@ -43,7 +43,7 @@ func (o Options) orDefaults() Options {
 		o.HistoryRevisions = 100_000
 	}
 	if o.HistoryBytes == 0 {
-		o.HistoryBytes = 256 << 20
+		o.HistoryBytes = 128 << 20
 	}
 	if o.CheckpointBytes == 0 {
 		o.CheckpointBytes = 32 << 20

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"operatord.io/operatord/internal/storage"
 )
@@ -164,6 +165,7 @@ func openPresent(path string) (p *present, m meta, keys []*storage.KV, err error
 		db.AllocSize = 1 << 20 // the file grows by this much more than it must
 		p.db = db
 		m, keys, err = p.load()
+		p.dropPages()
 		return err
 	})
 	if err != nil {
@@ -241,7 +243,19 @@ func (p *present) write(v storage.View, changed []string, m meta) (meta, error) 
 			return tx.Bucket(metaBucket).Put([]byte(metaKey), m.encode())
 		})
 	})
+	p.dropPages()
 	return m, err
+}
+
+// dropPages gives back the memory of the pages that were read through the map: they are in the page
+// cache, or can be read again.
+func (p *present) dropPages() {
+	info, err := os.Stat(p.path)
+	if err != nil || info.Size() == 0 {
+		return
+	}
+	// Advice: where it isn't taken, the process only looks larger than it is.
+	_, _, _ = unix.Syscall(unix.SYS_MADVISE, p.db.Info().Data, uintptr(info.Size()), unix.MADV_DONTNEED)
 }
 
 // guard turns bbolt's panics over damaged pages, and faults of its map, into errors.

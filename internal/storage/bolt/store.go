@@ -128,7 +128,7 @@ func create(dir, logDir, path string) error {
 	if err := createPresent(dir, path); err != nil {
 		return fmt.Errorf("storage: create %s: %w", path, err)
 	}
-	return nil
+	return syncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
 // View is the store at one revision; see storage.Store.
