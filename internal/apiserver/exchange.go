@@ -81,11 +81,7 @@ func (x *exchange) finish() {
 func (x *exchange) report() {
 	d := time.Since(x.start)
 	if f := x.s.cfg.Listener.Request; f != nil {
-		verb := "unknown"
-		if x.info != nil {
-			verb = x.info.Verb
-		}
-		f(verb, x.resourceName(), x.code, d)
+		f(x.verb(), x.resourceName(), x.code, d)
 	}
 	if x.s.cfg.Log.Enabled(x.ctx, slog.LevelDebug) {
 		name := ""
@@ -94,6 +90,17 @@ func (x *exchange) report() {
 		}
 		x.s.cfg.Log.Debug("request", "method", x.r.Method, "uri", x.r.RequestURI, "user", name, "code", x.code, "took", d, "agent", x.r.UserAgent())
 	}
+}
+
+// verb is the label under which a request is measured: one of a fixed set.
+func (x *exchange) verb() string {
+	if x.info != nil {
+		switch v := x.info.Verb; v {
+		case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "head", "post", "put":
+			return v
+		}
+	}
+	return "other"
 }
 
 // resourceName is the label under which a resource is measured; "" unless it is served, so that nobody can

@@ -39,14 +39,14 @@ var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivile
 // server is an API server over a store of its own, without operators: CRDs are established by the test.
 type server struct {
 	*httptest.Server
-	t        *testing.T
+	t        testing.TB
 	registry *resource.Registry
 	verbs    *rest.Verbs
 	client   *http.Client
 }
 
 // newServer starts one; configure may change what the server is made of.
-func newServer(t *testing.T, configure func(*apiserver.Config)) *server {
+func newServer(t testing.TB, configure func(*apiserver.Config)) *server {
 	t.Helper()
 	s := &server{t: t, registry: resource.NewRegistry(builtin.Kinds(), crd.Compile)}
 	crds, ok := s.registry.ByKind(schema.GroupKind{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"})
@@ -108,7 +108,7 @@ func newServer(t *testing.T, configure func(*apiserver.Config)) *server {
 	return s
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(b)))
@@ -170,7 +170,7 @@ type answer struct {
 	body   []byte
 }
 
-func (a *answer) json(t *testing.T) map[string]any {
+func (a *answer) json(t testing.TB) map[string]any {
 	t.Helper()
 	var m map[string]any
 	if err := json.Unmarshal(a.body, &m); err != nil {
@@ -268,7 +268,7 @@ func (s *server) open(path string, headers ...string) *stream {
 }
 
 type stream struct {
-	t      *testing.T
+	t      testing.TB
 	header http.Header
 	events chan map[string]any
 	close  func()

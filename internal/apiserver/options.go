@@ -216,9 +216,7 @@ func (x *exchange) body() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
 		return nil, tooLarge
 	}
-	if err := x.rc.SetReadDeadline(time.Now().Add(x.s.cfg.Timeout)); err == nil {
-		defer x.rc.SetReadDeadline(time.Time{})
-	}
+	timed := x.rc.SetReadDeadline(time.Now().Add(x.s.cfg.Timeout)) == nil
 	var data []byte
 	var err error
 	if n := x.r.ContentLength; n > 0 {
@@ -228,7 +226,12 @@ func (x *exchange) body() ([]byte, error) {
 		return nil, tooLarge
 	}
 	if err != nil {
+		// The deadline stays: the server must not wait for the rest before it answers.
+		x.w.Header().Set("Connection", "close")
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the request body could not be read: %v", err))
+	}
+	if timed {
+		x.rc.SetReadDeadline(time.Time{})
 	}
 	return data, nil
 }

@@ -68,7 +68,7 @@ func (x *exchange) stream(opts watchcache.ListOptions) {
 			if timedOut(err) {
 				x.cutOff()
 			}
-			return
+			panic(http.ErrAbortHandler) // not an orderly end: the client must not take it for one
 		}
 	}
 }

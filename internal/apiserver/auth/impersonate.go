@@ -74,6 +74,13 @@ func Impersonate(ctx context.Context, by user.Info, h http.Header, authz Authori
 
 // wanted reads the impersonation headers; nil when there is none.
 func wanted(h http.Header) (*user.DefaultInfo, error) {
+	asked := false
+	for name := range h {
+		asked = asked || strings.HasPrefix(name, "Impersonate-")
+	}
+	if !asked {
+		return nil, nil
+	}
 	want := &user.DefaultInfo{
 		Name:   h.Get(authenticationv1.ImpersonateUserHeader),
 		UID:    h.Get(authenticationv1.ImpersonateUIDHeader),

@@ -180,49 +180,54 @@ func parametersV2(v any) []any {
 // schemaV2 copies a schema without what v2 can't say, and without what makes old clients refuse objects: the
 // parts of a value that may be null or hold unknown fields.
 func schemaV2(v any) any {
-	switch v := v.(type) {
-	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			out[i] = schemaV2(v[i])
-		}
-		return out
-	case map[string]any:
-		loose := v["nullable"] == true || v["x-kubernetes-preserve-unknown-fields"] == true
-		out := make(map[string]any, len(v))
-		for name, f := range v {
-			switch name {
-			case "oneOf", "anyOf", "not", "nullable":
-			case "allOf":
-				if ref := onlyRef(f); ref != "" {
-					out["$ref"] = refV2(ref)
-				}
-			case "$ref":
-				if ref, ok := f.(string); ok {
-					out[name] = refV2(ref)
-				}
-			case "default", "enum", "example":
-				if _, described := v["allOf"]; !described {
-					out[name] = f
-				}
-			case "properties", "items", "additionalProperties":
-				if !loose {
-					out[name] = schemaV2(f)
-				}
-			case "type":
-				if !loose || v["nullable"] != true && f != "array" && f != "object" {
-					out[name] = f
-				}
-			default:
-				out[name] = f
-				if !strings.HasPrefix(name, "x-") {
-					out[name] = schemaV2(f)
-				}
-			}
-		}
-		return out
+	in, ok := v.(map[string]any)
+	if !ok {
+		return v // additionalProperties: true
 	}
-	return v
+	nullable := in["nullable"] == true
+	loose := nullable || in["x-kubernetes-preserve-unknown-fields"] == true
+	out := make(map[string]any, len(in))
+	for name, f := range in {
+		switch name {
+		case "oneOf", "anyOf", "not", "nullable":
+		case "allOf":
+			if ref := onlyRef(f); ref != "" {
+				out["$ref"] = refV2(ref)
+			}
+		case "$ref":
+			if ref, ok := f.(string); ok {
+				out[name] = refV2(ref)
+			}
+		case "default":
+			if in["allOf"] == nil {
+				out[name] = f
+			}
+		case "properties":
+			if !loose {
+				out[name] = propertiesV2(f)
+			}
+		case "items", "additionalProperties":
+			if !loose {
+				out[name] = schemaV2(f)
+			}
+		case "type":
+			if !nullable && !(loose && (f == "array" || f == "object")) {
+				out[name] = f
+			}
+		default:
+			out[name] = f
+		}
+	}
+	return out
+}
+
+func propertiesV2(v any) any {
+	in, _ := v.(map[string]any)
+	out := make(map[string]any, len(in))
+	for name, p := range in {
+		out[name] = schemaV2(p)
+	}
+	return out
 }
 
 func onlyRef(v any) string {
