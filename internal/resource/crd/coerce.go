@@ -43,19 +43,21 @@ func (d *definition) coerce(u *unstructured.Unstructured, c coercion) (unknown [
 			return nil, err
 		}
 		if !d.crd.Spec.PreserveUnknownFields {
-			unknown = append(unknown, pruning.PruneWithOptions(u.Object, s, true, structuralschema.UnknownFieldPathOptions{
+			unknown = append(unknown, pruning.PruneWithOptions(u.Object, s.Structural, true, structuralschema.UnknownFieldPathOptions{
 				TrackUnknownFieldPaths: c.unknown,
 			})...)
-			defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)
+			defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.Structural)
 		}
-		invalid, paths := objectmeta.CoerceWithOptions(nil, u.Object, s, false, objectmeta.CoerceOptions{
-			DropInvalidFields:       c.stored,
-			ReturnUnknownFieldPaths: c.unknown,
-		})
-		if invalid != nil {
-			return nil, invalid
+		if s.embeds {
+			invalid, paths := objectmeta.CoerceWithOptions(nil, u.Object, s.Structural, false, objectmeta.CoerceOptions{
+				DropInvalidFields:       c.stored,
+				ReturnUnknownFieldPaths: c.unknown,
+			})
+			if invalid != nil {
+				return nil, invalid
+			}
+			unknown = append(unknown, paths...)
 		}
-		unknown = append(unknown, paths...)
 		if c.stored && hasMeta && meta.Generation == 0 {
 			meta.Generation = 1
 		}
@@ -81,18 +83,18 @@ func (d *definition) fill(u *unstructured.Unstructured) error {
 		return nil
 	}
 	s, err := d.structural(gvk.Version)
-	if err != nil || s == nil {
+	if err != nil || s.Structural == nil {
 		return err
 	}
-	defaulting.Default(u.Object, s)
+	defaulting.Default(u.Object, s.Structural)
 	return nil
 }
 
-// structural is nil for a version that isn't there.
-func (d *definition) structural(version string) (*structuralschema.Structural, error) {
+// structural is empty for a version that isn't there.
+func (d *definition) structural(version string) (*structural, error) {
 	r := d.versions[version]
 	if r == nil {
-		return nil, nil
+		return &structural{}, nil
 	}
 	return r.structural()
 }

@@ -22,13 +22,20 @@ type rules struct {
 	gvk  schema.GroupVersionKind
 
 	// structural is the schema that prunes and fills in defaults.
-	structural func() (*structuralschema.Structural, error)
+	structural func() (*structural, error)
 	// validation holds what validates; it is needed by writes only.
 	validation func() (*validators, error)
 }
 
+// structural is a schema, nil for a version without one, and what walks over it can be spared.
+type structural struct {
+	*structuralschema.Structural
+	embeds bool // it has embedded resources
+	unique bool // it has list sets or maps
+}
+
 type validators struct {
-	structural *structuralschema.Structural
+	structural *structural
 	object     validation.SchemaValidator
 	status     validation.SchemaValidator // nil: the schema doesn't speak of status
 	cel        *cel.Validator             // nil: no rules
@@ -66,10 +73,13 @@ func (r *rules) internalSchema() (*apiextensions.JSONSchemaProps, error) {
 	return out.OpenAPIV3Schema, nil
 }
 
-func (r *rules) compileStructural() (*structuralschema.Structural, error) {
+func (r *rules) compileStructural() (*structural, error) {
 	props, err := r.internalSchema()
-	if err != nil || props == nil {
+	if err != nil {
 		return nil, err
+	}
+	if props == nil {
+		return &structural{}, nil
 	}
 	s, err := structuralschema.NewStructural(props)
 	if err != nil {
@@ -80,7 +90,14 @@ func (r *rules) compileStructural() (*structuralschema.Structural, error) {
 	if err := defaulting.PruneDefaults(s); err != nil {
 		return nil, r.unusable(err)
 	}
-	return s, nil
+	out := &structural{Structural: s}
+	visitor := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
+		out.embeds = out.embeds || s.XEmbeddedResource
+		out.unique = out.unique || s.XListType != nil && *s.XListType != "atomic"
+		return false
+	}}
+	visitor.Visit(s)
+	return out, nil
 }
 
 func (r *rules) compileValidation() (*validators, error) {
@@ -93,17 +110,17 @@ func (r *rules) compileValidation() (*validators, error) {
 		return nil, err
 	}
 	v := &validators{structural: s}
-	if v.object, _, err = validation.NewSchemaValidator(props); err != nil {
+	if v.object, err = newValidator(props); err != nil {
 		return nil, r.unusable(err)
 	}
 	if props != nil && r.hasStatus() {
 		if status, ok := props.Properties["status"]; ok {
-			if v.status, _, err = validation.NewSchemaValidator(&status); err != nil {
+			if v.status, err = newValidator(&status); err != nil {
 				return nil, r.unusable(err)
 			}
 		}
 	}
-	v.cel = cel.NewValidator(s, true, celconfig.PerCallLimit)
+	v.cel = cel.NewValidator(s.Structural, true, celconfig.PerCallLimit)
 	return v, nil
 }
 

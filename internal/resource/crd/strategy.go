@@ -101,8 +101,8 @@ func (s *strategy) Validate(ctx context.Context, obj runtime.Object) field.Error
 		errs = append(errs, r.validateScaleSpec(u)...)
 		errs = append(errs, r.validateScaleStatus(u)...)
 	}
-	errs = append(errs, objectmeta.Validate(ctx, nil, u.Object, v.structural, false)...)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, v.structural, u.Object)...)
+	errs = append(errs, v.embedded(ctx, u)...)
+	errs = append(errs, v.duplicates(u)...)
 	return append(errs, v.rules(ctx, errs, u, nil)...)
 }
 
@@ -112,14 +112,14 @@ func (s *strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) 
 	if len(errs) > 0 {
 		return errs
 	}
-	same := common.NewCorrelatedObject(u.Object, was.Object, &model.Structural{Structural: v.structural})
+	same := common.NewCorrelatedObject(u.Object, was.Object, &model.Structural{Structural: v.structural.Structural})
 	if errs = r.validateType(u); len(errs) == 0 {
 		errs = append(errs, r.validateMetaUpdate(ctx, u, was)...)
 		errs = append(errs, validation.ValidateCustomResourceUpdate(nil, u.Object, was.Object, v.object, validation.WithRatcheting(same))...)
 		errs = append(errs, r.validateScaleSpec(u)...)
 		errs = append(errs, r.validateScaleStatus(u)...)
 	}
-	errs = append(errs, objectmeta.Validate(ctx, nil, u.Object, v.structural, false)...)
+	errs = append(errs, v.embedded(ctx, u)...)
 	errs = append(errs, v.newDuplicates(u, was)...)
 	return append(errs, v.rules(ctx, errs, u, was, cel.WithRatcheting(same))...)
 }
@@ -160,14 +160,30 @@ func (v *validators) rules(ctx context.Context, before field.ErrorList, u, old *
 	if old != nil {
 		oldContent = old.Object
 	}
-	errs, _ := v.cel.Validate(ctx, nil, v.structural, u.Object, oldContent, celconfig.RuntimeCELCostBudget, options...)
+	errs, _ := v.cel.Validate(ctx, nil, v.structural.Structural, u.Object, oldContent, celconfig.RuntimeCELCostBudget, options...)
 	return errs
+}
+
+// embedded checks embedded resources' type and metadata.
+func (v *validators) embedded(ctx context.Context, u *unstructured.Unstructured) field.ErrorList {
+	if !v.structural.embeds {
+		return nil
+	}
+	return objectmeta.Validate(ctx, nil, u.Object, v.structural.Structural, false)
+}
+
+// duplicates checks list sets and maps.
+func (v *validators) duplicates(u *unstructured.Unstructured) field.ErrorList {
+	if !v.structural.unique {
+		return nil
+	}
+	return listtype.ValidateListSetsAndMaps(nil, v.structural.Structural, u.Object)
 }
 
 // newDuplicates checks list sets and maps, unless the old object broke their rules already.
 func (v *validators) newDuplicates(u, old *unstructured.Unstructured) field.ErrorList {
-	errs := listtype.ValidateListSetsAndMaps(nil, v.structural, u.Object)
-	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, v.structural, old.Object)) > 0 {
+	errs := v.duplicates(u)
+	if len(errs) > 0 && len(v.duplicates(old)) > 0 {
 		return nil
 	}
 	return errs
@@ -196,12 +212,12 @@ func (s *statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Ob
 	if len(errs) > 0 {
 		return errs
 	}
-	same := common.NewCorrelatedObject(u.Object, was.Object, &model.Structural{Structural: v.structural})
+	same := common.NewCorrelatedObject(u.Object, was.Object, &model.Structural{Structural: v.structural.Structural})
 	if errs = r.validateType(u); len(errs) == 0 {
 		errs = append(errs, r.validateMetaUpdate(ctx, u, was)...)
 		if status, ok := u.Object["status"]; ok {
 			var options []validation.ValidationOption
-			if v.structural != nil {
+			if v.structural.Structural != nil {
 				options = append(options, validation.WithRatcheting(same.Key("status")))
 			}
 			if v.status != nil {
