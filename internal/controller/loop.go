@@ -58,7 +58,6 @@ func NewLoop[K comparable](o LoopOptions[K]) *Loop[K] {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	o.Log = o.Log.With("controller", o.Name)
 	return &Loop[K]{
 		opts:   o,
 		floors: map[K]*floor{},

@@ -22,6 +22,8 @@ const (
 func TestEstablish(t *testing.T) {
 	w := open(t, t.TempDir(), crd.Name)
 	w.installWidgets()
+	// The registry knows before the revision is visible.
+	w.until("the conditions", func() bool { return len(w.crdConditions("widgets.example.com")) > 0 })
 	equal(t, "conditions", w.crdConditions("widgets.example.com"), []string{accepted, established})
 	d := w.get(crd.Kind(), "", "widgets.example.com").(*apiextensionsv1.CustomResourceDefinition)
 	if n := d.Status.AcceptedNames; n.Kind != "Widget" || n.ListKind != "WidgetList" || n.Singular != "widget" || n.Plural != "widgets" {

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -51,32 +52,34 @@ func Install(ctx context.Context, r controller.Reader, w controller.Writer, file
 	})
 }
 
-// install retries while somebody else changes the CRD, or while one of the same name is being deleted.
+// install retries while somebody else changes the CRD, or while one of the same name is being deleted. One
+// that is as wanted already is left alone, which makes a start cheap.
 func install(ctx context.Context, r controller.Reader, w controller.Writer, want *apiextensionsv1.CustomResourceDefinition) error {
 	for {
-		err := w.Create(ctx, want.DeepCopy())
-		if !apierrors.IsAlreadyExists(err) {
-			return err
-		}
 		if err := r.AtLeast(ctx, ""); err != nil {
 			return err
 		}
-		obj, err := r.Get(Kind(), controller.Key{Name: want.Name})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
+		var err error
+		obj, missing := r.Get(Kind(), controller.Key{Name: want.Name})
+		have, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+		switch {
+		case apierrors.IsNotFound(missing):
+			err = w.Create(ctx, want.DeepCopy())
+		case missing != nil:
+			return missing
+		case !ok:
+			return fmt.Errorf("it is a %T", obj)
+		case have.DeletionTimestamp == nil:
+			next := updated(have, want)
+			if equality.Semantic.DeepEqual(have, next) {
+				return nil
+			}
+			err = w.Update(ctx, next)
+		default:
+			err = apierrors.NewAlreadyExists(apiextensionsv1.Resource("customresourcedefinitions"), want.Name)
 		}
-		if have, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && have.DeletionTimestamp == nil {
-			next := have.DeepCopy()
-			next.Spec = *want.Spec.DeepCopy()
-			for k, v := range want.Annotations {
-				metav1.SetMetaDataAnnotation(&next.ObjectMeta, k, v)
-			}
-			for k, v := range want.Labels {
-				metav1.SetMetaDataLabel(&next.ObjectMeta, k, v)
-			}
-			if err := w.Update(ctx, next); !apierrors.IsConflict(err) {
-				return err
-			}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -84,4 +87,18 @@ func install(ctx context.Context, r controller.Reader, w controller.Writer, want
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// updated is have with the spec, labels and annotations that are wanted.
+func updated(have, want *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	next := have.DeepCopy()
+	next.Spec = *want.Spec.DeepCopy()
+	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(next)
+	for k, v := range want.Annotations {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, k, v)
+	}
+	for k, v := range want.Labels {
+		metav1.SetMetaDataLabel(&next.ObjectMeta, k, v)
+	}
+	return next
 }

@@ -105,6 +105,11 @@ func (c *Collector) followKinds(ctx context.Context) {
 // changed wakes whoever a change concerns: the item, its dependents when it goes or begins to wait for
 // them, and its owners that wait for it.
 func (c *Collector) changed(old, new *informer.Item) {
+	if new == nil {
+		c.mu.Lock()
+		delete(c.unknown, old.UID)
+		c.mu.Unlock()
+	}
 	if new != nil && (waits(new) || len(new.Owners) > 0 && concerns(old, new)) {
 		c.loop.Add(new.UID)
 	}
