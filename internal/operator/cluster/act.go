@@ -109,8 +109,8 @@ func (op *Operator) elect(ctx context.Context, w controller.Writer, a Action) er
 	for _, m := range a.others {
 		pod := m.Pod.DeepCopy()
 		delete(pod.Labels, v1alpha1.RoleLabel)
-		if err := w.Update(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("take the lead from %s: %w", pod.Name, err)
+		if err := w.Update(ctx, pod); err != nil {
+			return fmt.Errorf("take the lead from %s: %w", pod.Name, moved(err, pod))
 		}
 	}
 	if a.pod.Labelled {
@@ -119,7 +119,7 @@ func (op *Operator) elect(ctx context.Context, w controller.Writer, a Action) er
 	pod := a.pod.Pod.DeepCopy()
 	metav1.SetMetaDataLabel(&pod.ObjectMeta, v1alpha1.RoleLabel, v1alpha1.RoleLeader)
 	if err := w.Update(ctx, pod); err != nil {
-		return fmt.Errorf("give the lead to %s: %w", pod.Name, err)
+		return fmt.Errorf("give the lead to %s: %w", pod.Name, moved(err, pod))
 	}
 	return nil
 }
@@ -128,8 +128,13 @@ func (op *Operator) remove(ctx context.Context, w controller.Writer, pod *corev1
 	err := w.Delete(ctx, podKind, controller.Key{Namespace: pod.Namespace, Name: pod.Name}, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
 	})
+	return moved(err, pod)
+}
+
+// moved makes a conflict of a Pod that is gone: what was decided is overtaken, there is nothing to tell of, and
+// the present state is looked at again.
+func moved(err error, pod *corev1.Pod) error {
 	if apierrors.IsNotFound(err) {
-		// Someone else did it: there is nothing to tell of, and the present state is looked at again.
 		return apierrors.NewConflict(corev1.Resource("pods"), pod.Name, errors.New("it is gone"))
 	}
 	return err

@@ -188,7 +188,7 @@ func TestBackupsThatCantBeHad(t *testing.T) {
 		"no such directory": {func(t *testing.T, _ string) backups { return backupOf(v1alpha1.BackupSpec{Path: "/no/such/path"}) }, "/no/such/path"},
 		"it is a file":      {func(t *testing.T, _ string) backups { return backupOf(v1alpha1.BackupSpec{Path: "/etc/passwd"}) }, "/etc/passwd"},
 		"it holds itself":   {func(_ *testing.T, dir string) backups { return backupOf(v1alpha1.BackupSpec{Path: dir}) }, "own data directory"},
-		"it is itself":      {func(_ *testing.T, dir string) backups { return backupOf(v1alpha1.BackupSpec{Path: dir + "/clusters"}) }, "/clusters"},
+		"it is itself":      {func(t *testing.T, dir string) backups { return theClusters(t, dir) }, "own data directory"},
 		"it is everything":  {func(*testing.T, string) backups { return backupOf(v1alpha1.BackupSpec{Path: "/"}) }, "own data directory"},
 		"it holds a pipe":   {func(t *testing.T, _ string) backups { return withPipe(t) }, "neither a file, a directory nor a link"},
 		"a key that goes up": {func(*testing.T, string) backups {
@@ -218,6 +218,14 @@ func TestBackupsThatCantBeHad(t *testing.T) {
 			}
 		})
 	}
+}
+
+func theClusters(t *testing.T, dir string) backups {
+	dir = filepath.Join(dir, "clusters")
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return backupOf(v1alpha1.BackupSpec{Path: dir})
 }
 
 func withPipe(t *testing.T) backups {
