@@ -2,6 +2,7 @@ package informer
 
 import (
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,32 +16,18 @@ import (
 // once, when somebody asks.
 type entry struct {
 	Item
-	kind *resource.Kind
-	obj  *watchcache.Object
-	meta *resource.Meta
+	obj     *watchcache.Object
+	decoded atomic.Pointer[decoded]
+}
 
-	decoding sync.Once
-	decoded  Object
-	err      error
+type decoded struct {
+	once sync.Once
+	obj  Object
+	err  error
 }
 
 func newEntry(k *resource.Kind, key Key, obj *watchcache.Object) *entry {
-	meta := obj.Meta()
-	return &entry{
-		Item: Item{
-			Kind:       k.GroupKind,
-			Resource:   k.GroupResource(),
-			Key:        key,
-			UID:        meta.UID,
-			Owners:     meta.OwnerReferences,
-			Finalizers: meta.Finalizers,
-			Deleting:   meta.DeletionTimestamp != nil,
-			Rev:        obj.Rev(),
-		},
-		kind: k,
-		obj:  obj,
-		meta: meta,
-	}
+	return &entry{Item: Item{Key: key, Rev: obj.Rev(), kind: k, meta: obj.Meta()}, obj: obj}
 }
 
 func (e *entry) item() *Item {
@@ -53,13 +40,19 @@ func (e *entry) item() *Item {
 // object is the decoded object: typed if the scheme knows the stored version or else another served one,
 // unstructured otherwise.
 func (s *Set) object(e *entry) (Object, error) {
-	e.decoding.Do(func() {
-		e.decoded, e.err = s.decode(e)
-		if e.err != nil {
-			s.log.Error("informer: an object can't be decoded", "kind", e.Kind, "object", e.Key, "revision", e.Rev, "cause", e.err)
+	d := e.decoded.Load()
+	if d == nil {
+		if d = new(decoded); !e.decoded.CompareAndSwap(nil, d) {
+			d = e.decoded.Load()
+		}
+	}
+	d.once.Do(func() {
+		d.obj, d.err = s.decode(e)
+		if d.err != nil {
+			s.log.Error("informer: an object can't be decoded", "kind", e.Kind(), "object", e.Key, "revision", e.Rev, "cause", d.err)
 		}
 	})
-	return e.decoded, e.err
+	return d.obj, d.err
 }
 
 func (s *Set) decode(e *entry) (Object, error) {
@@ -106,10 +99,10 @@ func (s *Set) orMetadata(e *entry) Object {
 	partial := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace:         e.Key.Namespace,
 		Name:              e.Key.Name,
-		UID:               e.UID,
+		UID:               e.UID(),
 		Labels:            e.meta.Labels,
-		OwnerReferences:   e.Owners,
-		Finalizers:        e.Finalizers,
+		OwnerReferences:   e.Owners(),
+		Finalizers:        e.Finalizers(),
 		DeletionTimestamp: e.meta.DeletionTimestamp,
 		Generation:        e.meta.Generation,
 	}}

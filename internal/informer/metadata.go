@@ -7,19 +7,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"operatord.io/operatord/internal/resource"
 )
 
-// Item is what is known of an object of any kind without decoding it. It is immutable and shared.
+// Item is what is known of an object of any kind without decoding it. It is immutable and shared, and so is
+// what its methods return.
 type Item struct {
-	Kind       schema.GroupKind
-	Resource   schema.GroupResource
-	Key        Key
-	UID        types.UID
-	Owners     []metav1.OwnerReference
-	Finalizers []string
-	Deleting   bool // it has a deletionTimestamp
-	Rev        uint64
+	Key  Key
+	Rev  uint64
+	kind *resource.Kind
+	meta *resource.Meta
 }
+
+// Kind is its group and kind.
+func (i *Item) Kind() schema.GroupKind { return i.kind.GroupKind }
+
+// Resource is its group and plural.
+func (i *Item) Resource() schema.GroupResource { return i.kind.GroupResource() }
+
+// UID is its uid.
+func (i *Item) UID() types.UID { return i.meta.UID }
+
+// Owners are its owner references.
+func (i *Item) Owners() []metav1.OwnerReference { return i.meta.OwnerReferences }
+
+// Finalizers are its finalizers.
+func (i *Item) Finalizers() []string { return i.meta.Finalizers }
+
+// Deleting tells whether it has a deletionTimestamp.
+func (i *Item) Deleting() bool { return i.meta.DeletionTimestamp != nil }
 
 // Metadata is one view over all kinds. Each kind moves forward on its own: who compares two kinds waits for
 // a revision first (Set.WaitFor). All methods may be called concurrently; Subscribe only before the Set runs.
@@ -111,8 +128,8 @@ func items(parts ...iter.Seq[*entry]) iter.Seq[*Item] {
 }
 
 func itemBefore(a, b *Item) bool {
-	if a.Kind != b.Kind {
-		return kindBefore(a.Kind, b.Kind)
+	if a.kind != b.kind && a.Kind() != b.Kind() {
+		return kindBefore(a.Kind(), b.Kind())
 	}
 	if a.Key.Namespace != b.Key.Namespace {
 		return a.Key.Namespace < b.Key.Namespace

@@ -62,7 +62,7 @@ func (s *Set) query(gk schema.GroupKind, q Query) iter.Seq[*entry] {
 	if q.Owner != "" {
 		var found []*entry
 		for uid := range s.byOwner[q.Owner] {
-			if e := s.byUID[uid]; e != nil && e.Kind == gk {
+			if e := s.byUID[uid]; e != nil && e.Kind() == gk {
 				found = append(found, e)
 			}
 		}

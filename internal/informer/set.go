@@ -261,7 +261,7 @@ func (s *Set) put(out []change, v *view, e *entry) []change {
 	switch {
 	case had && old.Rev == e.Rev: // read anew under a changed kind
 		return out
-	case had && old.UID != e.UID: // deleted and made again between two lists
+	case had && old.UID() != e.UID(): // deleted and made again between two lists
 		return append(out, change{v.gk, old, nil}, change{v.gk, nil, e})
 	}
 	return append(out, change{v.gk, old, e})
@@ -278,25 +278,25 @@ func (s *Set) remove(out []change, v *view, key Key) []change {
 }
 
 func (s *Set) link(e *entry) {
-	s.byUID[e.UID] = e
-	for i := range e.Owners {
-		owner := e.Owners[i].UID
+	s.byUID[e.UID()] = e
+	for i := range e.Owners() {
+		owner := e.Owners()[i].UID
 		dependents := s.byOwner[owner]
 		if dependents == nil {
 			dependents = map[types.UID]struct{}{}
 			s.byOwner[owner] = dependents
 		}
-		dependents[e.UID] = struct{}{}
+		dependents[e.UID()] = struct{}{}
 	}
 }
 
 func (s *Set) unlink(e *entry) {
-	if s.byUID[e.UID] == e {
-		delete(s.byUID, e.UID)
+	if s.byUID[e.UID()] == e {
+		delete(s.byUID, e.UID())
 	}
-	for i := range e.Owners {
-		owner := e.Owners[i].UID
-		delete(s.byOwner[owner], e.UID)
+	for i := range e.Owners() {
+		owner := e.Owners()[i].UID
+		delete(s.byOwner[owner], e.UID())
 		if len(s.byOwner[owner]) == 0 {
 			delete(s.byOwner, owner)
 		}

@@ -115,8 +115,8 @@ func TestMetadata(t *testing.T) {
 
 	m := w.set.Metadata()
 	item, ok := m.ByUID(child.UID)
-	if !ok || item.Kind != configMaps || item.Resource.Resource != "configmaps" || item.Key != key("default", "child") ||
-		!item.Deleting || !slices.Equal(item.Finalizers, child.Finalizers) || len(item.Owners) != 1 {
+	if !ok || item.Kind() != configMaps || item.Resource().Resource != "configmaps" || item.Key != key("default", "child") ||
+		!item.Deleting() || !slices.Equal(item.Finalizers(), child.Finalizers) || len(item.Owners()) != 1 {
 		t.Errorf("item %+v", item)
 	}
 	if same, ok := m.Get(configMaps, key("default", "child")); !ok || same != item {
@@ -127,12 +127,12 @@ func TestMetadata(t *testing.T) {
 	}
 	var in []string
 	for i := range m.InNamespace("default") {
-		in = append(in, i.Kind.Kind+" "+i.Key.Name)
+		in = append(in, i.Kind().Kind+" "+i.Key.Name)
 	}
 	if !slices.Equal(in, []string{"ConfigMap child", "Widget owner"}) {
 		t.Errorf("in the namespace: %v", in)
 	}
-	if of := slices.Collect(m.OfKind(widgets)); len(of) != 1 || of[0].UID != owner.GetUID() {
+	if of := slices.Collect(m.OfKind(widgets)); len(of) != 1 || of[0].UID() != owner.GetUID() {
 		t.Errorf("of the kind: %v", of)
 	}
 	for range m.InNamespace("") {

@@ -172,7 +172,7 @@ func TestTerminateAfterRestart(t *testing.T) {
 	w.stop()
 
 	w = open(t, dir, crd.Name)
-	w.until("the instance to be deleted", func() bool { i := w.item(widgets, "default", "held"); return i == nil || i.Deleting })
+	w.until("the instance to be deleted", func() bool { i := w.item(widgets, "default", "held"); return i == nil || i.Deleting() })
 	w.merge(widgets, "default", "held", `{"metadata":{"finalizers":null}}`)
 	w.until("the CRD to go", func() bool { return !w.there(crd.Kind(), "", "widgets.example.com") })
 }

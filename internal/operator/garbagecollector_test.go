@@ -115,7 +115,7 @@ func TestForeground(t *testing.T) {
 	w.delete(configMaps, "default", "a", foreground)
 	w.until("the leaves to be deleted", func() bool {
 		c, free := w.item(configMaps, "default", "c"), w.item(configMaps, "default", "free")
-		return c != nil && c.Deleting && free != nil && free.Deleting
+		return c != nil && c.Deleting() && free != nil && free.Deleting()
 	})
 	if !w.there(configMaps, "default", "a") || !w.there(configMaps, "default", "b") {
 		t.Error("an owner went before what blocks it")
@@ -199,7 +199,7 @@ func TestS47InvalidOwners(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"cluster-scoped", "cluster-scoped-gone"} {
-			if i := w.item(namespace.Kind(), "", name); i == nil || i.Deleting {
+			if i := w.item(namespace.Kind(), "", name); i == nil || i.Deleting() {
 				t.Errorf("%s was deleted", name)
 			}
 		}
@@ -317,7 +317,7 @@ func TestCollectsExactlyWhatIsUnowned(t *testing.T) {
 						continue
 					}
 					got = append(got, name(i))
-					if len(item.Owners) != len(f[name(i)]) || item.Deleting {
+					if len(item.Owners()) != len(f[name(i)]) || item.Deleting() {
 						return false
 					}
 				}
@@ -330,7 +330,7 @@ func TestCollectsExactlyWhatIsUnowned(t *testing.T) {
 	rev := w.store.Status().Rev
 	owned := 0
 	for item := range w.set.Metadata().OfKind(configMaps) {
-		if len(item.Owners) > 0 {
+		if len(item.Owners()) > 0 {
 			owned++
 		}
 	}

@@ -79,11 +79,11 @@ func TestPodsGoFirst(t *testing.T) {
 	w.do(w.Create(ctx, p))
 	w.do(w.Create(ctx, configMap("test", "c")))
 	w.delete(namespace.Kind(), "", "test")
-	w.until("the Pod to be deleted", func() bool { i := w.item(pods, "test", "p"); return i != nil && i.Deleting })
+	w.until("the Pod to be deleted", func() bool { i := w.item(pods, "test", "p"); return i != nil && i.Deleting() })
 	w.until("the condition", func() bool {
 		return slices.Contains(w.nsConditions("test"), "NamespaceFinalizersRemaining=True/SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances")
 	})
-	if i := w.item(configMaps, "test", "c"); i == nil || i.Deleting {
+	if i := w.item(configMaps, "test", "c"); i == nil || i.Deleting() {
 		t.Error("a ConfigMap was deleted while a Pod is there")
 	}
 	w.merge(pods, "test", "p", `{"metadata":{"finalizers":null}}`)
@@ -137,7 +137,7 @@ func TestNamespaceAfterRestart(t *testing.T) {
 	w.stop()
 
 	w = open(t, dir, namespace.Name)
-	w.until("the content to be deleted", func() bool { i := w.item(configMaps, "test", "held"); return i != nil && i.Deleting })
+	w.until("the content to be deleted", func() bool { i := w.item(configMaps, "test", "held"); return i != nil && i.Deleting() })
 	w.merge(configMaps, "test", "held", `{"metadata":{"finalizers":null}}`)
 	w.until("the namespace to be let go", func() bool {
 		return len(w.get(namespace.Kind(), "", "test").(*corev1.Namespace).Spec.Finalizers) == 0

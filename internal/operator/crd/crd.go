@@ -101,7 +101,7 @@ func (op *Operator) instanceChanged(old, new *informer.Item) {
 		return
 	}
 	op.mu.Lock()
-	key, waits := op.emptying[old.Kind]
+	key, waits := op.emptying[old.Kind()]
 	enqueue := op.enqueue
 	op.mu.Unlock()
 	if waits && enqueue != nil {

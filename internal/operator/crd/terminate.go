@@ -41,10 +41,10 @@ func (op *Operator) terminate(ctx context.Context, crd *apiextensionsv1.CustomRe
 	left, errs := 0, []error(nil)
 	for item := range op.Metadata.OfKind(gk) {
 		left++
-		if item.Deleting {
+		if item.Deleting() {
 			continue
 		}
-		err := op.Writer.Delete(ctx, gk, item.Key, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &item.UID}})
+		err := op.Writer.Delete(ctx, gk, item.Key, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(item.UID())}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			errs = append(errs, err)
 		}

@@ -107,44 +107,44 @@ func (c *Collector) followKinds(ctx context.Context) {
 func (c *Collector) changed(old, new *informer.Item) {
 	if new == nil {
 		c.mu.Lock()
-		delete(c.unknown, old.UID)
+		delete(c.unknown, old.UID())
 		c.mu.Unlock()
 	}
-	if new != nil && (waits(new) || len(new.Owners) > 0 && concerns(old, new)) {
-		c.loop.Add(new.UID)
+	if new != nil && (waits(new) || len(new.Owners()) > 0 && concerns(old, new)) {
+		c.loop.Add(new.UID())
 	}
 	if old != nil && new == nil || new != nil && waitsForDependents(new) && (old == nil || !waitsForDependents(old)) {
 		owner := old
 		if new != nil {
 			owner = new
 		}
-		for _, dependent := range c.items.Dependents(owner.UID) {
-			c.loop.Add(dependent.UID)
+		for _, dependent := range c.items.Dependents(owner.UID()) {
+			c.loop.Add(dependent.UID())
 		}
 	}
-	if old == nil || new != nil && equality.Semantic.DeepEqual(old.Owners, new.Owners) {
+	if old == nil || new != nil && equality.Semantic.DeepEqual(old.Owners(), new.Owners()) {
 		return
 	}
-	for _, ref := range old.Owners {
+	for _, ref := range old.Owners() {
 		if owner, ok := c.items.ByUID(ref.UID); ok && waits(owner) {
-			c.loop.Add(owner.UID)
+			c.loop.Add(owner.UID())
 		}
 	}
 }
 
 func concerns(old, new *informer.Item) bool {
-	return old == nil || old.Deleting != new.Deleting || !equality.Semantic.DeepEqual(old.Owners, new.Owners) ||
-		!slices.Equal(old.Finalizers, new.Finalizers)
+	return old == nil || old.Deleting() != new.Deleting() || !equality.Semantic.DeepEqual(old.Owners(), new.Owners()) ||
+		!slices.Equal(old.Finalizers(), new.Finalizers())
 }
 
 func waits(i *informer.Item) bool { return waitsForDependents(i) || waitsToOrphan(i) }
 
 func waitsForDependents(i *informer.Item) bool {
-	return i.Deleting && slices.Contains(i.Finalizers, metav1.FinalizerDeleteDependents)
+	return i.Deleting() && slices.Contains(i.Finalizers(), metav1.FinalizerDeleteDependents)
 }
 
 func waitsToOrphan(i *informer.Item) bool {
-	return i.Deleting && slices.Contains(i.Finalizers, metav1.FinalizerOrphanDependents)
+	return i.Deleting() && slices.Contains(i.Finalizers(), metav1.FinalizerOrphanDependents)
 }
 
 func (c *Collector) reconcile(ctx context.Context, uid types.UID) (controller.Result, error) {
@@ -158,7 +158,7 @@ func (c *Collector) reconcile(ctx context.Context, uid types.UID) (controller.Re
 		err = c.orphan(ctx, item)
 	case waitsForDependents(item):
 		err = c.awaitDependents(ctx, item)
-	case item.Deleting || len(item.Owners) == 0:
+	case item.Deleting() || len(item.Owners()) == 0:
 	default:
 		err = c.collect(ctx, item)
 	}
@@ -175,7 +175,7 @@ func (c *Collector) orphan(ctx context.Context, owner *informer.Item) error {
 		return err
 	}
 	for _, dependent := range dependents {
-		if err := c.disown(ctx, dependent, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID }); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.disown(ctx, dependent, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID() }); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -193,7 +193,7 @@ func (c *Collector) awaitDependents(ctx context.Context, owner *informer.Item) e
 		if blocks(dependent, owner) {
 			blocked = true
 			if !waitsForDependents(dependent) {
-				c.loop.Add(dependent.UID)
+				c.loop.Add(dependent.UID())
 			}
 		}
 	}
@@ -208,15 +208,15 @@ func (c *Collector) dependents(ctx context.Context, owner *informer.Item) ([]*in
 	if err := c.Set.AtLeast(ctx, ""); err != nil {
 		return nil, err
 	}
-	dependents := c.items.Dependents(owner.UID)
+	dependents := c.items.Dependents(owner.UID())
 	return slices.DeleteFunc(dependents, func(d *informer.Item) bool {
 		return owner.Key.Namespace != "" && d.Key.Namespace != owner.Key.Namespace
 	}), nil
 }
 
 func blocks(dependent, owner *informer.Item) bool {
-	return slices.ContainsFunc(dependent.Owners, func(ref metav1.OwnerReference) bool {
-		return ref.UID == owner.UID && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
+	return slices.ContainsFunc(dependent.Owners(), func(ref metav1.OwnerReference) bool {
+		return ref.UID == owner.UID() && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
 	})
 }
 
@@ -235,8 +235,8 @@ func (c *Collector) collect(ctx context.Context, item *informer.Item) error {
 			return nil
 		}
 		return c.disown(ctx, item, gone)
-	case len(owners.waiting) > 0 && len(c.items.Dependents(item.UID)) > 0:
-		if slices.ContainsFunc(c.items.Dependents(item.UID), waitsForDependents) {
+	case len(owners.waiting) > 0 && len(c.items.Dependents(item.UID())) > 0:
+		if slices.ContainsFunc(c.items.Dependents(item.UID()), waitsForDependents) {
 			// A circle perhaps: nobody must wait for this one.
 			if err := c.unblock(ctx, item); err != nil {
 				return err
@@ -244,9 +244,9 @@ func (c *Collector) collect(ctx context.Context, item *informer.Item) error {
 			return nil // looked at again when that is seen
 		}
 		return c.delete(ctx, item, metav1.DeletePropagationForeground)
-	case slices.Contains(item.Finalizers, metav1.FinalizerOrphanDependents):
+	case slices.Contains(item.Finalizers(), metav1.FinalizerOrphanDependents):
 		return c.delete(ctx, item, metav1.DeletePropagationOrphan)
-	case slices.Contains(item.Finalizers, metav1.FinalizerDeleteDependents):
+	case slices.Contains(item.Finalizers(), metav1.FinalizerDeleteDependents):
 		return c.delete(ctx, item, metav1.DeletePropagationForeground)
 	}
 	return c.delete(ctx, item, metav1.DeletePropagationBackground)

@@ -23,15 +23,15 @@ type owners struct {
 
 func (c *Collector) classify(ctx context.Context, item *informer.Item) (owners, error) {
 	var out owners
-	for _, ref := range item.Owners {
+	for _, ref := range item.Owners() {
 		gv, err := schema.ParseGroupVersion(ref.APIVersion)
 		kind, served := c.kind(gv.WithKind(ref.Kind).GroupKind())
 		if err != nil || !served || kind.Version(gv.Version) == nil {
 			c.mu.Lock()
-			c.unknown[item.UID] = struct{}{}
+			c.unknown[item.UID()] = struct{}{}
 			c.mu.Unlock()
 			if again, ok := c.kind(gv.WithKind(ref.Kind).GroupKind()); ok && again != kind {
-				c.loop.Add(item.UID) // it appeared between the two looks
+				c.loop.Add(item.UID()) // it appeared between the two looks
 			}
 			out.keep = true
 			return out, nil
@@ -71,13 +71,13 @@ func (c *Collector) classify(ctx context.Context, item *informer.Item) (owners, 
 func (c *Collector) report(ctx context.Context, item *informer.Item, ref metav1.OwnerReference, format string) {
 	owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", ref.APIVersion, ref.Kind, item.Key.Namespace, ref.Name, ref.UID)
 	about := corev1.ObjectReference{
-		Kind:            item.Kind.Kind,
+		Kind:            item.Kind().Kind,
 		Namespace:       item.Key.Namespace,
 		Name:            item.Key.Name,
-		UID:             item.UID,
+		UID:             item.UID(),
 		ResourceVersion: revision(item),
 	}
-	if kind, ok := c.kind(item.Kind); ok {
+	if kind, ok := c.kind(item.Kind()); ok {
 		about.APIVersion = kind.Stored.GVK.GroupVersion().String()
 	}
 	c.recorder.RecordRef(ctx, about, controller.Event{

@@ -14,20 +14,20 @@ import (
 // delete deletes an item as it was seen.
 func (c *Collector) delete(ctx context.Context, item *informer.Item, policy metav1.DeletionPropagation) error {
 	rev := revision(item)
-	err := c.Writer.Delete(ctx, item.Kind, item.Key, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &item.UID, ResourceVersion: &rev},
+	err := c.Writer.Delete(ctx, item.Kind(), item.Key, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: new(item.UID()), ResourceVersion: &rev},
 		PropagationPolicy: &policy,
 	})
 	if err == nil {
-		c.Log.Info("collected", "kind", item.Kind, "object", item.Key, "propagation", policy)
+		c.Log.Info("collected", "kind", item.Kind(), "object", item.Key, "propagation", policy)
 	}
 	return err
 }
 
 // disown removes owner references from an item.
 func (c *Collector) disown(ctx context.Context, item *informer.Item, remove func(metav1.OwnerReference) bool) error {
-	left := slices.DeleteFunc(slices.Clone(item.Owners), remove)
-	if len(left) == len(item.Owners) {
+	left := slices.DeleteFunc(slices.Clone(item.Owners()), remove)
+	if len(left) == len(item.Owners()) {
 		return nil
 	}
 	return c.patch(ctx, item, map[string]any{"ownerReferences": left})
@@ -35,7 +35,7 @@ func (c *Collector) disown(ctx context.Context, item *informer.Item, remove func
 
 // unblock has none of an item's owners wait for it.
 func (c *Collector) unblock(ctx context.Context, item *informer.Item) error {
-	refs, no, changed := slices.Clone(item.Owners), false, false
+	refs, no, changed := slices.Clone(item.Owners()), false, false
 	for i := range refs {
 		if b := refs[i].BlockOwnerDeletion; b != nil && *b {
 			refs[i].BlockOwnerDeletion, changed = &no, true
@@ -49,17 +49,17 @@ func (c *Collector) unblock(ctx context.Context, item *informer.Item) error {
 
 // release takes a finalizer off an item.
 func (c *Collector) release(ctx context.Context, item *informer.Item, finalizer string) error {
-	left := slices.DeleteFunc(slices.Clone(item.Finalizers), func(f string) bool { return f == finalizer })
+	left := slices.DeleteFunc(slices.Clone(item.Finalizers()), func(f string) bool { return f == finalizer })
 	return c.patch(ctx, item, map[string]any{"finalizers": left})
 }
 
 // patch changes metadata of an item as it was seen: a conflict otherwise.
 func (c *Collector) patch(ctx context.Context, item *informer.Item, metadata map[string]any) error {
-	metadata["uid"] = item.UID
+	metadata["uid"] = item.UID()
 	metadata["resourceVersion"] = revision(item)
 	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
-	return c.Writer.Patch(ctx, item.Kind, item.Key, types.MergePatchType, data, "")
+	return c.Writer.Patch(ctx, item.Kind(), item.Key, types.MergePatchType, data, "")
 }

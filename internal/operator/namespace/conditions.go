@@ -67,8 +67,8 @@ func failures(errs []error) string {
 func counts(items []*informer.Item) (byResource, byFinalizer map[string]int) {
 	byResource, byFinalizer = map[string]int{}, map[string]int{}
 	for _, item := range items {
-		byResource[item.Resource.Resource+"."+item.Resource.Group+" has %d resource instances"]++
-		for _, f := range item.Finalizers {
+		byResource[item.Resource().Resource+"."+item.Resource().Group+" has %d resource instances"]++
+		for _, f := range item.Finalizers() {
 			byFinalizer[strings.ReplaceAll(f, "%", "%%")+" in %d resource instances"]++
 		}
 	}

@@ -124,7 +124,7 @@ func (op *Operator) empty(ctx context.Context, ns *corev1.Namespace) error {
 	if err != nil {
 		return err
 	}
-	pods := func(item *informer.Item) bool { return item.Kind == podKind() }
+	pods := func(item *informer.Item) bool { return item.Kind() == podKind() }
 	first := slices.Collect(filter(content, pods))
 	if len(first) == 0 {
 		first = content
@@ -177,14 +177,14 @@ func (op *Operator) deleteAll(ctx context.Context, items []*informer.Item) (fail
 	)
 	background := metav1.DeletePropagationBackground
 	for _, item := range items {
-		if item.Deleting {
+		if item.Deleting() {
 			continue
 		}
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			err := op.Writer.Delete(ctx, item.Kind, item.Key, metav1.DeleteOptions{
-				Preconditions:     &metav1.Preconditions{UID: &item.UID},
+			err := op.Writer.Delete(ctx, item.Kind(), item.Key, metav1.DeleteOptions{
+				Preconditions:     &metav1.Preconditions{UID: new(item.UID())},
 				PropagationPolicy: &background,
 			})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
