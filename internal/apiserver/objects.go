@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,12 +29,7 @@ func (x *exchange) writeObject(code int, o *watchcache.Object) {
 			x.writeProtobuf(code, o)
 			return
 		}
-		b, err := o.JSON(x.version)
-		if err != nil {
-			x.fail(err)
-			return
-		}
-		x.sendJSON(code, x.accept, b)
+		x.writeStored(code, o)
 	case "Table":
 		x.writeTable(code, []*watchcache.Object{o}, table.Meta{ResourceVersion: revision(o.Rev())})
 	case "PartialObjectMetadata":
@@ -46,6 +42,29 @@ func (x *exchange) writeObject(code int, o *watchcache.Object) {
 	default:
 		x.fail(notAcceptable(fmt.Sprintf("you requested %s, but the requested object is not a list (%s)", x.accept.convert.Kind, goType(x.kind, x.kind.Kind))))
 	}
+}
+
+// writeStored answers with an object's JSON as it lies in the store.
+func (x *exchange) writeStored(code int, o *watchcache.Object) {
+	if x.accept.media != mediaJSON || x.accept.pretty {
+		b, err := o.JSON(x.version)
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		x.sendJSON(code, x.accept, b)
+		return
+	}
+	s := x.begin(code, mediaJSON, len(o.KV().Value))
+	err := s.appending(func(dst []byte) ([]byte, error) {
+		dst, err := o.AppendJSON(dst, x.version)
+		return append(dst, '\n'), err
+	})
+	if err != nil {
+		s.drop(err)
+		return
+	}
+	s.end()
 }
 
 func (x *exchange) writeProtobuf(code int, o *watchcache.Object) {
@@ -122,97 +141,107 @@ func (x *exchange) writeList(l *watchcache.List) {
 			x.writePartialProtobufList(l)
 			return
 		}
-		var scratch []byte
-		x.writeItems(l, x.accept.convert.GroupVersion().String(), x.accept.convert.Kind, func(add func([]byte), o *watchcache.Object) error {
+		x.writeItems(l, x.accept.convert.GroupVersion().String(), x.accept.convert.Kind, func(dst []byte, o *watchcache.Object) ([]byte, error) {
 			b, err := o.JSON(x.version)
 			if err != nil {
-				return err
+				return dst, err
 			}
-			if scratch, err = table.AppendPartial(scratch[:0], b, x.accept.convert.Version); err == nil {
-				add(scratch)
-			}
-			return err
+			return table.AppendPartial(dst, b, x.accept.convert.Version)
 		})
 	default:
 		x.fail(notAcceptable(fmt.Sprintf("you requested %s, but the requested object is a list (%s)", x.accept.convert.Kind, goType(x.kind, x.kind.ListKind))))
 	}
 }
 
-// itemWriter hands the JSON of one item to add, piece by piece. add copies what it is given.
-type itemWriter func(add func([]byte), o *watchcache.Object) error
+// itemWriter appends the JSON of one item.
+type itemWriter func(dst []byte, o *watchcache.Object) ([]byte, error)
 
 // item is an object as a list carries it: items of built-in kinds have neither apiVersion nor kind.
-func (x *exchange) item(add func([]byte), o *watchcache.Object) error {
-	b, err := o.JSON(x.version)
+func (x *exchange) item(dst []byte, o *watchcache.Object) ([]byte, error) {
+	from := len(dst)
+	dst, err := o.AppendJSON(dst, x.version)
+	if err != nil || x.kind.Custom {
+		return dst, err
+	}
+	n, err := kindLength(dst[from:])
 	if err != nil {
-		return err
+		return dst, err
 	}
-	if !x.kind.Custom {
-		if b, err = withoutKind(b); err != nil {
-			return err
-		}
-		add([]byte{'{'})
-	}
-	add(b)
-	return nil
+	return slices.Delete(dst, from+1, from+n), nil
 }
 
-// withoutKind is an object behind its opening brace, kind and apiVersion, which encoders put in front.
-func withoutKind(obj []byte) ([]byte, error) {
-	rest := obj[1:]
+// kindLength is where an object's other fields begin: encoders put kind and apiVersion in front.
+func kindLength(obj []byte) (int, error) {
+	n := 1
 	for _, field := range [...]string{`"kind":"`, `"apiVersion":"`, `"kind":"`} {
-		if bytes.HasPrefix(rest, []byte(field)) {
-			end := bytes.IndexByte(rest[len(field):], '"')
-			if end < 0 {
-				return nil, errors.New("apiserver: an object's JSON is broken at its kind")
-			}
-			rest = bytes.TrimPrefix(rest[len(field)+end+1:], []byte(","))
+		if !bytes.HasPrefix(obj[n:], []byte(field)) {
+			continue
+		}
+		end := bytes.IndexByte(obj[n+len(field):], '"')
+		if end < 0 {
+			return 0, errors.New("apiserver: an object's JSON is broken at its kind")
+		}
+		n += len(field) + end + 1
+		if n < len(obj) && obj[n] == ',' {
+			n++
 		}
 	}
-	return rest, nil
+	return n, nil
 }
 
 // writeItems streams a list: its items stand one after the other as they lie in the store.
 func (x *exchange) writeItems(l *watchcache.List, apiVersion, kind string, item itemWriter) {
-	head := x.listHead(l, apiVersion, kind)
 	tail := "]}\n"
 	if len(l.Objects) == 0 && !x.accept.convert.Empty() {
-		head, tail = append(head, "null"...), "}\n" // as the real server does
-	} else {
-		head = append(head, '[')
+		tail = "null}\n" // as the real server does
 	}
-
-	// Whatever can fail fails before the first byte is written.
-	size := len(head)
+	size := 256
 	for _, o := range l.Objects {
-		if _, err := o.JSON(x.version); err != nil {
-			x.fail(err)
-			return
+		if x.version != x.kind.Stored {
+			// A conversion may fail: before the first byte is written.
+			if _, err := o.JSON(x.version); err != nil {
+				x.fail(err)
+				return
+			}
 		}
 		size += len(o.KV().Value)
 	}
+	write := func(dst []byte, i int) ([]byte, error) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		return item(dst, l.Objects[i])
+	}
 	if x.accept.media != mediaJSON || x.accept.pretty {
-		b := bytes.NewBuffer(head)
-		if err := eachItem(l, item, func(p []byte) { b.Write(p) }); err != nil {
+		b := x.listHead(make([]byte, 0, size), l, apiVersion, kind)
+		var err error
+		for i := 0; i < len(l.Objects) && err == nil; i++ {
+			b, err = write(b, i)
+		}
+		if err != nil {
 			x.fail(err)
 			return
 		}
-		b.WriteString(tail)
-		x.sendJSON(http.StatusOK, x.accept, b.Bytes())
+		x.sendJSON(http.StatusOK, x.accept, append(b, tail...))
 		return
 	}
 	s := x.begin(http.StatusOK, mediaJSON, size)
-	s.add(head)
-	if err := eachItem(l, item, s.add); err != nil && s.err == nil {
-		s.err = err
+	s.buf = x.listHead(s.buf, l, apiVersion, kind)
+	i := 0
+	next := func(dst []byte) ([]byte, error) { return write(dst, i) }
+	for ; i < len(l.Objects) && s.err == nil; i++ {
+		if err := s.appending(next); err != nil {
+			s.drop(err)
+			return
+		}
 	}
 	s.add([]byte(tail))
 	s.end()
 }
 
-// listHead is a list up to its items.
-func (x *exchange) listHead(l *watchcache.List, apiVersion, kind string) []byte {
-	b := append(make([]byte, 0, 256), `{"kind":`...)
+// listHead appends a list up to its items, the opening bracket included if there will be one.
+func (x *exchange) listHead(b []byte, l *watchcache.List, apiVersion, kind string) []byte {
+	b = append(b, `{"kind":`...)
 	b = strconv.AppendQuote(b, kind)
 	b = append(b, `,"apiVersion":`...)
 	b = strconv.AppendQuote(b, apiVersion)
@@ -227,19 +256,11 @@ func (x *exchange) listHead(l *watchcache.List, apiVersion, kind string) []byte 
 		b = append(b, `,"remainingItemCount":`...)
 		b = strconv.AppendInt(b, *l.Remaining, 10)
 	}
-	return append(b, `},"items":`...)
-}
-
-func eachItem(l *watchcache.List, item itemWriter, add func([]byte)) error {
-	for i, o := range l.Objects {
-		if i > 0 {
-			add([]byte{','})
-		}
-		if err := item(add, o); err != nil {
-			return err
-		}
+	b = append(b, `},"items":`...)
+	if len(l.Objects) > 0 || x.accept.convert.Empty() {
+		b = append(b, '[')
 	}
-	return nil
+	return b
 }
 
 func (x *exchange) writeTable(code int, objects []*watchcache.Object, m table.Meta) {

@@ -157,6 +157,9 @@ func (f *frames) append(dst []byte, e *watchcache.Event) ([]byte, error) {
 
 // object appends the event's object as JSON.
 func (f *frames) object(dst []byte, e *watchcache.Event) ([]byte, error) {
+	if f.x.accept.convert.Kind == "" && e.Type != watchcache.Bookmark {
+		return e.Object.AppendJSON(dst, f.x.version)
+	}
 	var obj []byte
 	if e.Type == watchcache.Bookmark {
 		obj = f.bookmark(e)

@@ -26,32 +26,34 @@ var gzips = sync.Pool{New: func() any {
 	return w
 }}
 
-// sink gathers an answer's body and writes it in large pieces, compressed if that pays and the client takes it.
+// buffers holds idle buffers of at most flushEvery bytes or a little more.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// keptBuffer is the largest buffer that is worth keeping, in bytes.
+const keptBuffer = flushEvery + 32<<10
+
+// sink gathers an answer's body and writes it in large pieces, compressed if that pays and the client takes
+// it. The header is written with the first piece, so what fails before can still be answered with its error.
 type sink struct {
-	x   *exchange
-	buf []byte
-	gz  *gzip.Writer
-	err error
+	x           *exchange
+	code        int
+	contentType string
+	size        int // expected, in bytes
+
+	pooled *[]byte
+	buf    []byte
+	gz     *gzip.Writer
+	err    error // of the client's connection
 }
 
-// begin writes the header of an answer of about size bytes.
+// begin starts an answer of about size bytes. It must be ended, or dropped.
 func (x *exchange) begin(code int, contentType string, size int) *sink {
-	s := &sink{x: x, buf: make([]byte, 0, min(size+256, flushEvery+8<<10))}
-	if size > gzipFrom && acceptsGzip(x.r) {
-		x.w.Header().Set("Content-Encoding", "gzip")
-		x.w.Header().Add("Vary", "Accept-Encoding")
-		s.gz = gzips.Get().(*gzip.Writer)
-		s.gz.Reset(writerFunc(x.write))
-	}
-	x.header(code, contentType)
-	return s
+	p := buffers.Get().(*[]byte)
+	return &sink{x: x, code: code, contentType: contentType, size: size, pooled: p, buf: (*p)[:0]}
 }
 
 // add appends bytes to the body. A large piece isn't copied.
 func (s *sink) add(b []byte) {
-	if s.err != nil {
-		return
-	}
 	if len(s.buf)+len(b) > flushEvery {
 		s.flush()
 		if len(b) >= flushEvery {
@@ -62,6 +64,19 @@ func (s *sink) add(b []byte) {
 	s.buf = append(s.buf, b...)
 }
 
+// appending has f append to the body.
+func (s *sink) appending(f func(dst []byte) ([]byte, error)) error {
+	b, err := f(s.buf)
+	if err != nil {
+		return err
+	}
+	s.buf = b
+	if len(s.buf) >= flushEvery {
+		s.flush()
+	}
+	return nil
+}
+
 func (s *sink) flush() {
 	if len(s.buf) > 0 {
 		s.put(s.buf)
@@ -70,6 +85,15 @@ func (s *sink) flush() {
 }
 
 func (s *sink) put(b []byte) {
+	if s.x.code == 0 {
+		if s.size > gzipFrom && acceptsGzip(s.x.r) {
+			s.x.w.Header().Set("Content-Encoding", "gzip")
+			s.x.w.Header().Add("Vary", "Accept-Encoding")
+			s.gz = gzips.Get().(*gzip.Writer)
+			s.gz.Reset(writerFunc(s.x.write))
+		}
+		s.x.header(s.code, s.contentType)
+	}
 	switch {
 	case s.err != nil:
 	case s.gz != nil:
@@ -79,20 +103,44 @@ func (s *sink) put(b []byte) {
 	}
 }
 
-// end writes what is left. A client that went away or stopped reading is no error of ours: its connection is
-// broken off, so that it can't take a part for the whole.
+// end writes what is left. When that isn't possible, the connection is broken off, so that nobody takes a
+// part for the whole.
 func (s *sink) end() {
+	if s.x.code == 0 && s.size <= gzipFrom {
+		s.x.w.Header().Set("Content-Length", strconv.Itoa(len(s.buf)))
+	}
 	s.flush()
 	if s.gz != nil {
 		if err := s.gz.Close(); s.err == nil {
 			s.err = err
 		}
-		s.gz.Reset(nil)
-		gzips.Put(s.gz)
 	}
+	s.release()
 	if s.err != nil {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// drop gives up an answer because of err, and tells the client if nothing has been written yet.
+func (s *sink) drop(err error) {
+	s.release()
+	s.x.fail(err)
+	if s.x.code != 0 && s.x.code < 400 {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (s *sink) release() {
+	if s.gz != nil {
+		s.gz.Reset(nil)
+		gzips.Put(s.gz)
+		s.gz = nil
+	}
+	if cap(s.buf) <= keptBuffer {
+		*s.pooled = s.buf[:0]
+		buffers.Put(s.pooled)
+	}
+	s.buf, s.pooled = nil, nil
 }
 
 type writerFunc func([]byte) error
@@ -148,17 +196,11 @@ func (x *exchange) sendJSON(code int, a accepted, body []byte) {
 			return
 		}
 		x.send(code, mediaJSON, b.Bytes())
-	case len(body) > gzipFrom:
-		s := x.begin(code, mediaJSON, len(body))
+	default:
+		s := x.begin(code, mediaJSON, len(body)+1)
 		s.add(body)
 		s.add(newline)
 		s.end()
-	default:
-		x.w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
-		x.header(code, mediaJSON)
-		if x.write(body) == nil {
-			x.write(newline)
-		}
 	}
 }
 
