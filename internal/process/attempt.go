@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -131,6 +132,7 @@ func (a attempt) read(b boot) (view, error) {
 		v.State = Starting
 	case !begun:
 		v.State = Created
+		v.Error, v.Finished = a.complaint()
 	case !sameBoot:
 		v.State = Lost
 		v.Error = "the machine, or the container operatord ran in, went down while it was running"
@@ -152,6 +154,20 @@ func (a attempt) read(b boot) (view, error) {
 	}
 	v.Empty = !left
 	return v, nil
+}
+
+// complaint is what a shim said that ended before it had begun anything, and when; usually nothing.
+func (a attempt) complaint() (string, time.Time) {
+	info, err := os.Stat(a.path(shim.ErrorFile))
+	if err != nil || info.Size() == 0 {
+		return "", time.Time{}
+	}
+	said, err := os.ReadFile(a.path(shim.ErrorFile))
+	if err != nil {
+		return "", time.Time{}
+	}
+	const enough = 1024
+	return "the shim could not begin: " + string(bytes.TrimSpace(said[:min(len(said), enough)])), info.ModTime()
 }
 
 func micros(s string) time.Time {

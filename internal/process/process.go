@@ -72,7 +72,8 @@ type Limits struct {
 type State string
 
 const (
-	// Created: recorded, but never begun. Ensure starts it.
+	// Created: recorded, but never begun. Ensure starts it. With an Error a shim has tried, at Finished, and
+	// could not: the disk is full, say.
 	Created State = "Created"
 	// Starting: the shim lives and has not yet said that the main process runs.
 	Starting State = "Starting"

@@ -232,7 +232,16 @@ func (r *Runtime) Signal(_ context.Context, id ID, sig syscall.Signal) error {
 	if !v.alive || v.Over() {
 		return fmt.Errorf("%s: %w", id, ErrOver)
 	}
-	return r.attempt(id).command("signal " + strconv.Itoa(int(sig)) + "\n")
+	return r.command(id, "signal "+strconv.Itoa(int(sig))+"\n")
+}
+
+// command has a living shim do something.
+func (r *Runtime) command(id ID, line string) error {
+	err := r.attempt(id).command(line)
+	if err == nil {
+		r.watch.wakeShim(id)
+	}
+	return err
 }
 
 // Kill ends everything in an attempt with SIGKILL. While its shim lives it only asks for that, and Changed
@@ -247,7 +256,7 @@ func (r *Runtime) Kill(ctx context.Context, id ID) error {
 		return nil
 	}
 	if v.alive {
-		err := r.attempt(id).command("kill\n")
+		err := r.command(id, "kill\n")
 		if errors.Is(err, ErrOver) { // it has ended in this moment
 			return nil
 		}

@@ -89,7 +89,7 @@ func (r *Runtime) spawn(a attempt, spec Spec, lock, control int) error {
 		return fmt.Errorf("open /dev/null: %w", err)
 	}
 	defer unix.Close(null)
-	stderr, err := unix.Open(a.path(shim.ErrorFile), unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND|unix.O_CLOEXEC, 0o600)
+	stderr, err := unix.Open(a.path(shim.ErrorFile), unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_APPEND|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", a.path(shim.ErrorFile), err)
 	}

@@ -236,18 +236,27 @@ func (w *watcher) forget(id ID) {
 	delete(w.byDir, e.dir)
 	delete(w.byPidfd, e.pidfd)
 	n := len(w.live)
+	if e.pidfd >= 0 {
+		unix.Close(e.pidfd) // leaves epoll with it
+	}
 	w.mu.Unlock()
 	if e.dir >= 0 {
 		_, _ = unix.InotifyRmWatch(w.inotify, uint32(e.dir))
-	}
-	if e.pidfd >= 0 {
-		unix.Close(e.pidfd) // leaves epoll with it
 	}
 	if e.child != 0 {
 		_, _ = unix.Wait4(e.child, nil, 0, nil)
 	}
 	w.report(n)
 	w.hint(id)
+}
+
+// wakeShim lets a shim that somebody stopped (SIGSTOP) go on, so that it reads its commands.
+func (w *watcher) wakeShim(id ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock() // so that the pidfd isn't closed meanwhile
+	if e := w.live[id]; e != nil && e.pidfd >= 0 {
+		_ = unix.PidfdSendSignal(e.pidfd, unix.SIGCONT, nil, 0)
+	}
 }
 
 func (w *watcher) report(n int) {

@@ -13,6 +13,9 @@ const (
 	firstBackOff = 10 * time.Second
 	maxBackOff   = 5 * time.Minute
 	stableAfter  = 10 * time.Minute
+
+	// beginAgain is the pause after a shim that could not begin: nothing died, so nothing is counted.
+	beginAgain = 5 * time.Second
 )
 
 // deaths is how many deaths in a row came before an attempt: its note says so.

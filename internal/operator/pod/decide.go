@@ -235,6 +235,12 @@ func (p *plan) startWhenDue(o *observation, c *container, s standing) {
 	if c.blocked != nil && !c.blocked.retry {
 		return
 	}
+	if last := c.last(); last != nil && last.State == process.Created && last.Error != "" {
+		if left := last.Finished.Add(beginAgain).Sub(o.now); left > 0 {
+			p.lookAgain(left)
+			return
+		}
+	}
 	c.launch.Attempt = c.nextAttempt()
 	c.launch.Note = strconv.Itoa(count)
 	p.start = append(p.start, c)

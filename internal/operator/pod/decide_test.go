@@ -129,6 +129,8 @@ func TestDecide(t *testing.T) {
 		{name: "blocked, worth a try", policy: always, change: func(_ *corev1.Pod, o *observation) { o.containers[0].blocked = &blocked{retry: true} }, does: "start main/0"},
 		{name: "an earlier Pod's processes are left", policy: always, change: func(_ *corev1.Pod, o *observation) { o.waiting = "them" }},
 		{name: "recorded, not begun", policy: always, runs: []string{"created"}, does: "start main/0"},
+		{name: "could not be begun", policy: always, runs: []string{"created"}, change: notBegun(time.Second), does: "look again in 4s"},
+		{name: "could not be begun, 5 s ago", policy: always, runs: []string{"created"}, change: notBegun(5 * time.Second), does: "start main/0"},
 		{name: "runs", policy: always, runs: []string{"running"}},
 		{name: "first death", policy: always, runs: []string{"exited 1 note=0"}, does: "start main/1"},
 		{name: "second death", policy: always, runs: []string{"exited 1 note=0", "exited 1 note=1"}, does: "look again in 10s"},
@@ -176,6 +178,14 @@ func TestDecide(t *testing.T) {
 				t.Errorf("it does %q and is over %q, wanted %q and %q", p.does(), p.over, c.does, c.over)
 			}
 		})
+	}
+}
+
+// notBegun has a shim that failed some time ago.
+func notBegun(ago time.Duration) func(*corev1.Pod, *observation) {
+	return func(_ *corev1.Pod, o *observation) {
+		last := o.containers[0].last()
+		last.Error, last.Finished = "disk full", noon.Add(-ago)
 	}
 }
 

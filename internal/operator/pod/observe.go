@@ -159,6 +159,9 @@ func (op *Operator) observe(pod *corev1.Pod, cleared bool) (*observation, error)
 		}
 		c.launch, c.blocked = op.prepare(pod, c, o.address, can)
 		if last := c.last(); last != nil {
+			if last.State == process.Created && last.Error != "" && c.blocked == nil {
+				c.blocked = &blocked{reason: "CreateContainerError", message: last.Error, retry: true}
+			}
 			c.probed = op.probes.of(*last, c)
 		}
 	}

@@ -53,7 +53,15 @@ func (p *pump) closeChildEnds() {
 	syscall.Close(p.childErr)
 }
 
-func (p *pump) run() { go p.loop() }
+// run opens the log, so that one without output is there and empty, and goes on in the background.
+func (p *pump) run() {
+	if !p.open() {
+		var tv syscall.Timeval
+		syscall.Gettimeofday(&tv)
+		p.broken(int64(tv.Sec))
+	}
+	go p.loop()
+}
 
 // finish takes in what is left in the pipes and ends the pump. The group is gone by then; a stranger
 // that was handed a pipe's end can't hold it up.
@@ -77,11 +85,6 @@ func (p *pump) loop() {
 			complain("epoll", err)
 			return
 		}
-	}
-	if !p.open() { // an empty log at once: it says that there was no output
-		var tv syscall.Timeval
-		syscall.Gettimeofday(&tv)
-		p.broken(int64(tv.Sec))
 	}
 	var events [3]syscall.EpollEvent
 	for {
