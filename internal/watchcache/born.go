@@ -3,6 +3,7 @@ package watchcache
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -18,9 +19,15 @@ type births struct {
 }
 
 type birth struct {
-	kind *resource.Kind
-	rev  storage.Rev
+	kind    *resource.Kind
+	rev     storage.Rev
+	seen    time.Time // when the kind was first asked for
+	settled bool
 }
+
+// youth is how old a kind must be for its birth to be looked up for the last time: the registry has a new kind
+// a moment before the CRD's write, by which it was born, can be seen.
+const youth = time.Second
 
 // born is the revision at or below which stored objects of a kind were written by another schema; 0 for
 // kinds that are compiled in.
@@ -31,10 +38,14 @@ func (c *Cache) born(k *resource.Kind) storage.Rev {
 	c.births.mu.RLock()
 	b, ok := c.births.kinds[k.GroupKind]
 	c.births.mu.RUnlock()
-	if ok && b.kind == k {
+	if ok && b.kind == k && b.settled {
 		return b.rev
 	}
-	b = birth{kind: k, rev: c.declaredAt(k)}
+	now := time.Now()
+	if b.kind != k {
+		b = birth{kind: k, seen: now}
+	}
+	b.rev, b.settled = c.declaredAt(k), now.Sub(b.seen) > youth
 	c.births.mu.Lock()
 	defer c.births.mu.Unlock()
 	if c.births.kinds == nil {

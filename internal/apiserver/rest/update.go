@@ -117,11 +117,22 @@ func (r *request) change() (*change, error) {
 }
 
 // update carries out a change, on the newest object, until it lands: a lost race is run again. A client
-// that named a resourceVersion gets a 409 in the second run, because the object has another one then.
+// that named a resourceVersion gets a 409 in the second run, because the object has another one then; others
+// queue up after it.
 func (r *request) update(c *change) (*Result, error) {
 	key := r.key(r.Name)
 	was, err := r.present(key)
-	for {
+	for attempt := 1; ; attempt++ {
+		if attempt == 3 && err == nil {
+			leave, err := r.lanes.enter(r.ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+			if was, err = r.present(key); err != nil {
+				return nil, err
+			}
+		}
 		if err != nil {
 			return nil, err
 		}

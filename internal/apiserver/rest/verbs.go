@@ -65,7 +65,8 @@ type Config struct {
 // Verbs are the verbs of the API. All methods may be called concurrently. Errors are API errors
 // (k8s.io/apimachinery/pkg/api/errors) or the context's.
 type Verbs struct {
-	cfg Config
+	cfg   Config
+	lanes lanes
 }
 
 // New makes the verbs.
