@@ -92,6 +92,21 @@ func (s *Store) checkpointer() {
 	}
 }
 
+// writePresent writes the changed keys, or the whole file where that makes it much smaller.
+func (s *Store) writePresent(view storage.View, changed []string, m meta) (meta, error) {
+	if s.present.mostlyFree() {
+		written, err := s.present.rewrite(view, m)
+		if err == nil {
+			return written, nil
+		}
+		if !isFull(err) {
+			return m, err
+		}
+		s.options.Log.Warn("no room to make the store's file smaller", "file", s.present.path, "err", err)
+	}
+	return s.present.write(view, changed, m)
+}
+
 // roomChanged reports that the disk has filled up, or with nil that it has room again.
 func (s *Store) roomChanged(err error) {
 	if err != nil {
@@ -140,7 +155,8 @@ func (s *Store) checkpoint(compact storage.Rev) error {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	if m, err = s.present.write(view, keys, m); err != nil {
+	m, err = s.writePresent(view, keys, m)
+	if err != nil {
 		b.mu.Lock()
 		for key := range changed {
 			b.changed[key] = struct{}{}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,16 +57,22 @@ func insist(t *testing.T, s storage.Store, w storage.Write) *storage.KV {
 // on; nothing is left half-made; it ends by itself when there is room.
 func TestS79Full(t *testing.T) {
 	layer := &faults{}
+	var full atomic.Bool
+	noRoom := func(path string) error {
+		if full.Load() {
+			return &os.PathError{Op: "write", Path: path, Err: unix.ENOSPC}
+		}
+		return nil
+	}
+	layer.create = noRoom
 	told := make(chan error, 16)
-	s := mustOpen(t, small(t.TempDir(), Options{openLog: layer.open, Listener: storage.Listener{Failed: func(err error) { told <- err }}}))
+	s := mustOpen(t, small(t.TempDir(), Options{openLog: layer.open, room: func(dir string, _ int64) error { return noRoom(dir) }, Listener: storage.Listener{Failed: func(err error) { told <- err }}}))
 	value := strings.Repeat("v", 3000)
 	lease := write(t, s, "/lease", 1)[0]
 	for i := range 60 { // some segments of history
 		insist(t, s, storage.Write{Key: fmt.Sprintf("/old/%d", i), Value: []byte(value)})
 	}
-	layer.set(func(l *faults) {
-		l.create = func(path string) error { return &os.PathError{Op: "write", Path: path, Err: unix.ENOSPC} }
-	})
+	full.Store(true)
 	kvs := untilFull(t, s, value)
 	if err := <-told; !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("the listener was told %v", err)
@@ -85,7 +92,7 @@ func TestS79Full(t *testing.T) {
 	if v, err := s.View(t.Context(), storage.Latest()); err != nil || v.Count("") != 62 {
 		t.Fatalf("%d keys, %v, want 62", v.Count(""), err)
 	}
-	layer.set(func(l *faults) { l.create = nil })
+	full.Store(false)
 	if err := <-told; err != nil {
 		t.Fatalf("the listener was told %v, want that there is room", err)
 	}

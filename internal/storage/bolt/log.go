@@ -17,6 +17,7 @@ type log struct {
 	salt         salt
 	segmentBytes int64
 	open         func(path string, create bool) (file, error)
+	room         func(dir string, n int64) error
 
 	// The committer's own.
 	sequence uint64 // of the last batch
@@ -53,9 +54,9 @@ const roomRetry = time.Second
 // maxFree is how many segments out of use are kept for reuse; more are deleted.
 const maxFree = 2
 
-func newLog(dir string, s salt, segmentBytes int64, open func(string, bool) (file, error)) *log {
+func newLog(dir string, s salt, o Options) *log {
 	return &log{
-		dir: dir, salt: s, segmentBytes: segmentBytes, open: open,
+		dir: dir, salt: s, segmentBytes: o.SegmentBytes, open: o.openLog, room: o.room,
 		names: make(map[string]bool),
 		spare: spare{
 			want:   make(chan int64, 1),
@@ -87,46 +88,59 @@ func (l *log) ask(need int64) {
 // prepare makes the segments that the committer asks for, until stop closes. changed is told when
 // there is no room for one, and with nil when there is again.
 func (l *log) prepare(stop <-chan struct{}, changed func(error)) {
+	again := time.NewTicker(roomRetry)
+	defer again.Stop()
 	for {
-		var need int64
+		retry := again.C
+		if l.full() == nil {
+			retry = nil
+		}
 		select {
-		case need = <-l.spare.want:
+		case need := <-l.spare.want:
+			g, err := l.obtain(need, again.C, stop, changed)
+			if g == nil && err == nil {
+				return
+			}
+			l.spare.got <- newSegment{g, err}
+		case <-retry:
+			if l.room(l.dir, l.segmentBytes) == nil && l.spare.full.clear() {
+				changed(nil)
+			}
 		case <-stop:
 			return
 		}
-		var recycled *segment
+	}
+}
+
+// obtain gets a segment of at least need bytes, waiting for room or for one to be recycled. Both
+// results are nil when stop closes.
+func (l *log) obtain(need int64, retry <-chan time.Time, stop <-chan struct{}, changed func(error)) (*segment, error) {
+	for {
 		select {
-		case recycled = <-l.spare.free:
+		case g := <-l.spare.free:
+			if err := l.enlarge(g, need); err == nil || !isFull(err) {
+				return g, err // that there is room is not said by it
+			}
 		default:
 		}
-		g, err := l.next(need, recycled)
-		for err != nil && isFull(err) {
-			if l.spare.full.set(err) {
-				changed(err)
-			}
-			signal(l.spare.noRoom)
-			again := time.NewTimer(roomRetry)
-			recycled = nil
-			select {
-			case recycled = <-l.spare.free:
-			case <-again.C:
-			case <-stop:
-			}
-			again.Stop()
-			select {
-			case <-stop:
-				if recycled != nil {
-					l.recycle(recycled)
-				}
-				return
-			default:
-			}
-			g, err = l.next(need, recycled)
-		}
-		if l.spare.full.clear() {
+		g, err := l.create(need)
+		if err == nil && l.spare.full.clear() {
 			changed(nil)
 		}
-		l.spare.got <- newSegment{g, err}
+		if err == nil || !isFull(err) {
+			return g, err
+		}
+		if l.spare.full.set(err) {
+			changed(err)
+		}
+		signal(l.spare.noRoom)
+		select {
+		case g := <-l.spare.free:
+			l.recycle(g) // back to where it came from: the loop begins with it
+		case <-retry:
+		case <-stop:
+			return nil, nil
+		}
 	}
 }
 
@@ -138,29 +152,34 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// next is an empty segment for a batch of at least need bytes: the recycled one if there is one.
-func (l *log) next(need int64, recycled *segment) (*segment, error) {
-	if g := recycled; g != nil {
-		before := g.size
-		if g.size < need {
-			if err := g.grow(need); err != nil {
-				l.recycle(g) // as it was
-				return nil, err
-			}
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.bytes += g.size - before
-		return g, nil
+// enlarge makes a recycled segment as large as needed. On an error it is recycled again.
+func (l *log) enlarge(g *segment, need int64) error {
+	before := g.size
+	if before >= need {
+		return nil
 	}
+	if err := g.grow(need); err != nil {
+		l.recycle(g)
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes += g.size - before
+	return nil
+}
+
+// create makes a new segment.
+func (l *log) create(need int64) (*segment, error) {
 	size := max(need, l.segmentBytes)
-	if err := needRoom(l.dir, size); err != nil {
-		return nil, err
-	}
 	l.mu.Lock()
 	if len(l.names) == 0 {
 		size = max(need, min(firstSegment, l.segmentBytes)) // a new store starts fast and small
 	}
+	l.mu.Unlock()
+	if err := l.room(l.dir, size); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
 	path := l.freeName()
 	l.mu.Unlock()
 	g, err := createSegment(l.open, l.dir, path, size)

@@ -35,7 +35,9 @@ type Options struct {
 	Listener storage.Listener
 	Log      *slog.Logger
 
-	openLog func(path string, create bool) (file, error) // tests put faults in between
+	// Tests put faults in between.
+	openLog func(path string, create bool) (file, error)
+	room    func(dir string, n int64) error
 }
 
 func (o Options) orDefaults() Options {
@@ -60,6 +62,9 @@ func (o Options) orDefaults() Options {
 	}
 	if o.openLog == nil {
 		o.openLog = openOS
+	}
+	if o.room == nil {
+		o.room = needRoom
 	}
 	o.Listener = o.Listener.OrSilent()
 	return o

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -107,7 +108,6 @@ func boltOptions() *bbolt.Options {
 		Timeout:         lockWait,
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: 1 << 30,
-		NoStatistics:    true,
 	}
 }
 
@@ -115,12 +115,8 @@ func boltOptions() *bbolt.Options {
 // and to them 0 says "any".
 const firstRev = 1
 
-// createPresent makes the file of a new store. It gets its name when it is complete and durable.
-func createPresent(dir, path string) error {
-	unfinished := path + ".new"
-	if err := os.Remove(unfinished); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
+// createPresent makes the file of a new store.
+func createPresent(path string) error {
 	m := meta{rev: firstRev}
 	if _, err := rand.Read(m.id[:]); err != nil {
 		return err
@@ -128,28 +124,88 @@ func createPresent(dir, path string) error {
 	if _, err := rand.Read(m.salt[:]); err != nil {
 		return err
 	}
-	db, err := bbolt.Open(unfinished, 0o600, boltOptions())
-	if err != nil {
-		return err
+	_, err := fillPresent(path, m, func(func(*storage.KV) bool) {})
+	return err
+}
+
+// fillPresent writes a file with these keys, which are in order. It gets its name, and takes the place of
+// what has it, when it is complete and durable; until then there is at most an unfinished file beside
+// it.
+func fillPresent(path string, m meta, keys iter.Seq[*storage.KV]) (meta, error) {
+	unfinished := path + unfinishedSuffix
+	if err := removeUnfinished(path); err != nil {
+		return m, err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		if _, err := tx.CreateBucket(presentBucket); err != nil {
-			return err
-		}
-		b, err := tx.CreateBucket(metaBucket)
-		if err != nil {
-			return err
-		}
-		return b.Put([]byte(metaKey), m.encode())
-	})
+	o := boltOptions()
+	o.NoSync = true // once, at the end
+	db, err := bbolt.Open(unfinished, 0o600, o)
+	if err != nil {
+		return m, err
+	}
+	db.AllocSize = allocSize
+	m, err = fill(db, m, keys)
+	if err == nil {
+		err = db.Sync()
+	}
 	if err := errors.Join(err, db.Close()); err != nil {
-		return err
+		return m, errors.Join(err, os.Remove(unfinished))
 	}
 	if err := os.Rename(unfinished, path); err != nil {
+		return m, err
+	}
+	return m, syncDir(filepath.Dir(path))
+}
+
+const unfinishedSuffix = ".new"
+
+func removeUnfinished(path string) error {
+	if err := os.Remove(path + unfinishedSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return syncDir(dir)
+	return nil
 }
+
+// fill writes keys in transactions of some size, the last of them with the meta.
+func fill(db *bbolt.DB, m meta, keys iter.Seq[*storage.KV]) (meta, error) {
+	const transaction = 8 << 20
+	m.keys, m.sum = 0, 0
+	next, stop := iter.Pull(keys)
+	defer stop()
+	for more := true; more; {
+		err := db.Update(func(tx *bbolt.Tx) error {
+			b, err := tx.CreateBucketIfNotExists(presentBucket)
+			if err != nil {
+				return err
+			}
+			b.FillPercent = 0.9 // keys come in order
+			for size := 0; size < transaction; {
+				var kv *storage.KV
+				if kv, more = next(); !more {
+					break
+				}
+				stored := m.salt.encode(kv)
+				size += len(kv.Key) + len(stored)
+				m.keys++
+				m.sum += uint64(binary.LittleEndian.Uint32(stored[len(stored)-4:]))
+				if err := b.Put([]byte(kv.Key), stored); err != nil {
+					return err
+				}
+			}
+			mb, err := tx.CreateBucketIfNotExists(metaBucket)
+			if err != nil {
+				return err
+			}
+			return mb.Put([]byte(metaKey), m.encode())
+		})
+		if err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// allocSize is how much more than it must the file grows by.
+const allocSize = 1 << 20
 
 // openPresent opens the file and reads all of it.
 func openPresent(path string) (p *present, m meta, keys []*storage.KV, err error) {
@@ -162,7 +218,7 @@ func openPresent(path string) (p *present, m meta, keys []*storage.KV, err error
 		if err != nil {
 			return fmt.Errorf("storage: open %s: %w", path, err)
 		}
-		db.AllocSize = 1 << 20 // the file grows by this much more than it must
+		db.AllocSize = allocSize
 		p.db = db
 		m, keys, err = p.load()
 		p.dropPages()
@@ -244,6 +300,36 @@ func (p *present) write(v storage.View, changed []string, m meta) (meta, error) 
 		})
 	})
 	p.dropPages()
+	return m, err
+}
+
+// mostlyFree says that the file is far larger than what is in it, as after many keys were deleted.
+// bbolt uses free pages again, but never gives them back.
+func (p *present) mostlyFree() bool {
+	info, err := os.Stat(p.path)
+	free := int64(p.db.Stats().FreeAlloc)
+	return err == nil && free > 2*(info.Size()-free)+rewriteSlack
+}
+
+// rewriteSlack is how many bytes of free pages are never worth a rewrite.
+const rewriteSlack = 4 << 20
+
+// rewrite puts a new file with what is in a view in the place of this one. Without room for it, or
+// where anything else goes wrong before, the old file stays.
+func (p *present) rewrite(v storage.View, m meta) (meta, error) {
+	old := p.db
+	err := p.guard(func() (err error) {
+		if m, err = fillPresent(p.path, m, v.Range("", "")); err != nil {
+			return err
+		}
+		db, err := bbolt.Open(p.path, 0o600, boltOptions())
+		if err != nil {
+			return fmt.Errorf("storage: open %s: %w", p.path, err)
+		}
+		db.AllocSize = allocSize
+		p.db = db
+		return old.Close()
+	})
 	return m, err
 }
 

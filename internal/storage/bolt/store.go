@@ -84,7 +84,7 @@ func open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		options: o, present: p, durable: m,
-		log:           newLog(logDir, m.salt, o.SegmentBytes, o.openLog),
+		log:           newLog(logDir, m.salt, o),
 		queue:         make(chan *request, queueLength),
 		closing:       make(chan struct{}),
 		committerDone: make(chan struct{}),
@@ -115,6 +115,9 @@ func open(o Options) (*Store, error) {
 
 // create makes the files of a new store where there are none.
 func create(dir, logDir, path string) error {
+	if err := removeUnfinished(path); err != nil {
+		return fmt.Errorf("storage: %w", err)
+	}
 	_, err := os.Stat(path)
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -125,7 +128,7 @@ func create(dir, logDir, path string) error {
 	if err := os.MkdirAll(logDir, 0o700); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
-	if err := createPresent(dir, path); err != nil {
+	if err := createPresent(path); err != nil {
 		return fmt.Errorf("storage: create %s: %w", path, err)
 	}
 	return syncDir(filepath.Dir(filepath.Clean(dir)))
@@ -185,6 +188,10 @@ func (s *Store) failure() error { return s.failed.get() }
 // readOnly is the answer to whoever wants to write after a failure.
 func readOnly(cause error) error { return fmt.Errorf("%w: %w", storage.ErrReadOnly, cause) }
 
+// closeKeys is up to how many changed keys Close writes a checkpoint: stopping must be quick, and reading
+// the log's end at the next start is quicker than writing many keys now.
+const closeKeys = 4096
+
 // Close ends writers and watchers with ErrClosed, brings the present up to date and lets go of the
 // directory. Everything acknowledged is durable without it.
 func (s *Store) Close() error {
@@ -192,7 +199,10 @@ func (s *Store) Close() error {
 		close(s.closing)
 		s.tasks.Wait()
 		var err error
-		if s.failure() == nil {
+		s.behind.mu.Lock()
+		changed := len(s.behind.changed)
+		s.behind.mu.Unlock()
+		if s.failure() == nil && changed <= closeKeys {
 			err = s.checkpoint(0)
 		}
 		s.mirror.Close()

@@ -182,3 +182,45 @@ func TestNewerFormat(t *testing.T) {
 		t.Fatalf("%v, want an error that names the format", err)
 	}
 }
+
+// TestS77FileShrinks: the file of a store that held much and holds little is not kept at its largest.
+func TestS77FileShrinks(t *testing.T) {
+	o := Options{Dir: t.TempDir(), CheckpointBytes: 1 << 20, SegmentBytes: 1 << 20, HistoryRevisions: 10}
+	s := mustOpen(t, o)
+	kept := write(t, s, "/kept", 1)[0]
+	var kvs []*storage.KV
+	for i := range 60 {
+		kv, err := s.Commit(t.Context(), storage.Write{Key: fmt.Sprintf("/big/%d", i), Value: make([]byte, 256<<10)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kvs = append(kvs, kv)
+	}
+	if err := s.Compact(t.Context(), s.Status().Rev); err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range kvs[1:] {
+		if _, err := s.Commit(t.Context(), storage.Write{Key: kv.Key, If: kv.Rev}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // the first frees the pages, the second finds that most are free
+		write(t, s, "/kept", 1)
+		if err := s.Compact(t.Context(), s.Status().Rev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(s.present.path); err != nil || info.Size() > 6<<20 {
+		t.Fatalf("the file has %d bytes, %v, for 256 KiB", info.Size(), err)
+	}
+	after := write(t, s, "/kept", 3)
+	s.Close()
+	s = mustOpen(t, o)
+	v, err := s.View(t.Context(), storage.Latest())
+	if err != nil || v.Count("") != 2 {
+		t.Fatalf("%d keys, %v, want 2", v.Count(""), err)
+	}
+	if kv, _ := v.Get("/kept"); kv.Rev != after[2].Rev || kv.Created != kept.Created {
+		t.Fatalf("the key that was kept is %+v", kv)
+	}
+}
