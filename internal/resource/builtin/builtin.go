@@ -37,7 +37,7 @@ func Kinds() []*resource.Kind {
 type builder struct {
 	scheme *runtime.Scheme
 	typed  *resource.Typed
-	types  map[schema.GroupVersion]func() (managedfields.TypeConverter, error)
+	types  map[string]func() (managedfields.TypeConverter, error) // by set
 }
 
 func newBuilder() *builder {
@@ -45,7 +45,7 @@ func newBuilder() *builder {
 	return &builder{
 		scheme: scheme,
 		typed:  resource.NewTyped(scheme),
-		types:  map[schema.GroupVersion]func() (managedfields.TypeConverter, error){},
+		types:  map[string]func() (managedfields.TypeConverter, error){},
 	}
 }
 
@@ -69,6 +69,7 @@ type definition struct {
 	columns       resource.Columns
 	returnDeleted bool
 	storedGroup   *string
+	typeSet       string // suffix of the set of field types, where the group and version have several
 }
 
 // kind makes a Kind of its description.
@@ -124,13 +125,11 @@ func (b *builder) storedVersion(d definition, v *resource.Version) *resource.Ver
 
 // fieldManagers makes each subresource's field manager at its first use.
 func (b *builder) fieldManagers(d definition) func(string) (*managedfields.FieldManager, error) {
-	gv := d.gvk.GroupVersion()
-	if b.types[gv] == nil {
-		b.types[gv] = sync.OnceValues(func() (managedfields.TypeConverter, error) {
-			return typeConverter(gv.Group, gv.Version)
-		})
+	set := documentName(d.gvk.GroupVersion()) + d.typeSet
+	if b.types[set] == nil {
+		b.types[set] = sync.OnceValues(func() (managedfields.TypeConverter, error) { return typeConverter(set) })
 	}
-	types := b.types[gv]
+	types := b.types[set]
 	managers := map[string]func() (*managedfields.FieldManager, error){}
 	add := func(subresource string, gvk schema.GroupVersionKind) {
 		managers[subresource] = sync.OnceValues(func() (*managedfields.FieldManager, error) {

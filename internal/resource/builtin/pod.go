@@ -104,6 +104,7 @@ func (b *builder) pod() *resource.Kind {
 		}),
 		columns:       newPodColumns(),
 		returnDeleted: true,
+		typeSet:       ".Pod",
 	})
 }
 
