@@ -301,6 +301,29 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+func TestReviews(t *testing.T) {
+	s := newServer(t, func(c *apiserver.Config) { c.Tokens = auth.NewTokens(map[string]user.Info{adminToken: admin}) })
+	const authz, authn = "/apis/authorization.k8s.io/v1/", "/apis/authentication.k8s.io/v1/"
+	rules := s.must(201, "POST", authz+"selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`).json(t)
+	if at(rules, "status", "resourceRules", 0, "verbs", 0) != "*" || at(rules, "status", "incomplete") != false {
+		t.Errorf("rules %v", rules)
+	}
+	s.must(400, "POST", authz+"selfsubjectrulesreviews", `{}`)
+	token := s.must(201, "POST", authn+"tokenreviews", `{"spec":{"token":"`+adminToken+`"}}`).json(t)
+	if at(token, "status", "authenticated") != true || at(token, "status", "user", "username") != "admin" {
+		t.Errorf("token %v", token)
+	}
+	const local = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
+	s.must(201, "POST", local, `{"spec":{"user":"x","resourceAttributes":{"namespace":"default","verb":"get","resource":"pods"}}}`)
+	s.must(422, "POST", local, `{"spec":{"user":"x","resourceAttributes":{"namespace":"other","verb":"get","resource":"pods"}}}`)
+	s.must(422, "POST", local, `{"spec":{"user":"x","nonResourceAttributes":{"path":"/","verb":"get"}}}`)
+	s.must(404, "POST", authz+"localsubjectaccessreviews", `{}`)
+	s.must(405, "GET", authz+"subjectaccessreviews", "")
+	s.must(404, "GET", authz+"subjectaccessreviews/a", "")
+	s.must(400, "POST", authz+"subjectaccessreviews", `{"kind":"Other","apiVersion":"authorization.k8s.io/v1"}`)
+	s.must(415, "POST", authz+"subjectaccessreviews", `{}`, "Content-Type", "text/plain")
+}
+
 // planner does in Plan and Step what a test wants.
 type planner func(ctx context.Context, step bool, gk schema.GroupKind, namespace, name string) (apiserver.Plan, error)
 

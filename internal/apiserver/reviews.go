@@ -29,6 +29,7 @@ var reviewKinds = []discovery.Virtual{
 	review(authenticationv1.SchemeGroupVersion, "TokenReview", "tokenreview", false),
 	review(authorizationv1.SchemeGroupVersion, "LocalSubjectAccessReview", "localsubjectaccessreview", true),
 	review(authorizationv1.SchemeGroupVersion, "SelfSubjectAccessReview", "selfsubjectaccessreview", false),
+	review(authorizationv1.SchemeGroupVersion, "SelfSubjectRulesReview", "selfsubjectrulesreview", false),
 	review(authorizationv1.SchemeGroupVersion, "SubjectAccessReview", "subjectaccessreview", false),
 }
 
@@ -149,6 +150,8 @@ func (x *exchange) review(gvk schema.GroupVersionKind) (runtime.Object, error) {
 		if err = validAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, nil); err == nil {
 			r.Status = x.reviewAccess(x.user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 		}
+	case *authorizationv1.SelfSubjectRulesReview:
+		r.Status, err = x.reviewRules(r.Spec.Namespace)
 	case *authorizationv1.SubjectAccessReview:
 		if err = validAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, validSubject(&r.Spec)); err == nil {
 			r.Status = x.reviewAccess(subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
@@ -208,6 +211,37 @@ func (x *exchange) reviewAccess(u user.Info, res *authorizationv1.ResourceAttrib
 		status.EvaluationError = err.Error()
 	}
 	return status
+}
+
+// reviewRules lists what the user may do in a namespace, as far as the authorizer can tell.
+func (x *exchange) reviewRules(namespace string) (authorizationv1.SubjectRulesReviewStatus, error) {
+	status := authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}, Incomplete: true,
+	}
+	if namespace == "" {
+		return status, apierrors.NewBadRequest("no namespace on request")
+	}
+	resolver, ok := x.s.cfg.Authorizer.(authorizer.RuleResolver)
+	if !ok {
+		status.EvaluationError = "the authorizer does not support user rule resolution"
+		return status, nil
+	}
+	resources, paths, incomplete, err := resolver.RulesFor(x.ctx, x.user, namespace)
+	for _, r := range resources {
+		status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
+			Verbs: r.GetVerbs(), APIGroups: r.GetAPIGroups(), Resources: r.GetResources(), ResourceNames: r.GetResourceNames(),
+		})
+	}
+	for _, p := range paths {
+		status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{
+			Verbs: p.GetVerbs(), NonResourceURLs: p.GetNonResourceURLs(),
+		})
+	}
+	status.Incomplete = incomplete
+	if err != nil {
+		status.EvaluationError = err.Error()
+	}
+	return status, nil
 }
 
 func validAccess(res *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes, errs field.ErrorList) error {

@@ -75,8 +75,14 @@ func (x *exchange) stream(opts watchcache.ListOptions) {
 
 // writeEvents writes a batch in as few pieces as its size allows, and flushes it.
 func (x *exchange) writeEvents(enc *frames, events []watchcache.Event) error {
-	buf := enc.buf[:0]
-	defer func() { enc.keep(buf) }()
+	pooled := buffers.Get().(*[]byte) // an idle watch holds none
+	buf := (*pooled)[:0]
+	defer func() {
+		if cap(buf) <= keptBuffer {
+			*pooled = buf[:0]
+			buffers.Put(pooled)
+		}
+	}()
 	var err error
 	for i := range events {
 		if buf, err = enc.append(buf, &events[i]); err != nil {
@@ -132,16 +138,6 @@ func (x *exchange) cutOff() {
 type frames struct {
 	x     *exchange
 	table *table.Options // the next table's
-	buf   []byte         // kept between batches
-}
-
-// keep holds on to a buffer unless a burst has made it large: there may be thousands of watches.
-func (f *frames) keep(buf []byte) {
-	if cap(buf) <= smallWrite {
-		f.buf = buf[:0]
-		return
-	}
-	f.buf = nil
 }
 
 func (f *frames) append(dst []byte, e *watchcache.Event) ([]byte, error) {

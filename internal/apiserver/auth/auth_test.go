@@ -286,6 +286,36 @@ func TestBuiltinRules(t *testing.T) {
 	}
 }
 
+// The rules that are listed are the rules that hold.
+func TestBuiltinRulesAreListed(t *testing.T) {
+	for _, groups := range [][]string{{user.SystemPrivilegedGroup}, {user.AllAuthenticated}, {user.AllUnauthenticated}} {
+		u := &user.DefaultInfo{Name: "u", Groups: groups}
+		resources, paths, incomplete, err := Builtin{}.RulesFor(t.Context(), u, "default")
+		if err != nil || incomplete {
+			t.Fatal(incomplete, err)
+		}
+		for _, r := range resources {
+			for _, res := range r.GetResources() {
+				a := authorizer.AttributesRecord{User: u, Verb: r.GetVerbs()[0], APIGroup: r.GetAPIGroups()[0], Resource: res, ResourceRequest: true}
+				if err := Check(t.Context(), Builtin{}, a); err != nil {
+					t.Errorf("%v: %v", groups, err)
+				}
+			}
+		}
+		for _, p := range paths {
+			for _, url := range p.GetNonResourceURLs() {
+				a := authorizer.AttributesRecord{User: u, Verb: strings.Replace(p.GetVerbs()[0], "*", "get", 1), Path: strings.Replace(url, "*", "x", 1)}
+				if err := Check(t.Context(), Builtin{}, a); err != nil {
+					t.Errorf("%v: %v", groups, err)
+				}
+			}
+		}
+		if len(paths) == 0 {
+			t.Errorf("%v may see nothing", groups)
+		}
+	}
+}
+
 func TestForbiddenMessages(t *testing.T) {
 	u := &user.DefaultInfo{Name: "<jane>"}
 	for want, a := range map[string]authorizer.AttributesRecord{

@@ -88,6 +88,38 @@ func (Builtin) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
+// RulesFor implements authorizer.RuleResolver.
+func (Builtin) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	groups := u.GetGroups()
+	if slices.Contains(groups, user.SystemPrivilegedGroup) {
+		all := []string{"*"}
+		return []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{Verbs: all, APIGroups: all, Resources: all}},
+			[]authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: all, NonResourceURLs: all}}, false, nil
+	}
+	get := []string{"get"}
+	paths := withChildren(openToAll)
+	if !slices.Contains(groups, user.AllAuthenticated) {
+		return nil, []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: get, NonResourceURLs: paths}}, false, nil
+	}
+	paths = append(paths, withChildren(openToAuthenticated)...)
+	create := []string{"create"}
+	return []authorizer.ResourceRuleInfo{
+		&authorizer.DefaultResourceRuleInfo{Verbs: create, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"selfsubjectaccessreviews", "selfsubjectrulesreviews"}},
+		&authorizer.DefaultResourceRuleInfo{Verbs: create, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}},
+	}, []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: get, NonResourceURLs: paths}}, false, nil
+}
+
+func withChildren(roots []string) []string {
+	var out []string
+	for _, root := range roots {
+		out = append(out, root)
+		if root != "/" {
+			out = append(out, root+"/*")
+		}
+	}
+	return out
+}
+
 // selfReview names the kinds by which a user asks about itself.
 func selfReview(group, resource string) bool {
 	switch group {
