@@ -161,7 +161,10 @@ func (k *kit[T, O, A]) Reconcile(ctx context.Context, key Key) (Result, error) {
 	acting := !a.Noop() && held == ""
 
 	next, wrote, err := k.writeStatus(ctx, obj, o, a, held, seen, acting)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return Result{}, nil // it has gone, which the views are about to tell
+	case err != nil:
 		return Result{}, fmt.Errorf("status: %w", err)
 	}
 	k.measure(key, obj, next)

@@ -291,6 +291,20 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// What goes between a look and a write is no error.
+func TestGoneWhileItIsLookedAt(t *testing.T) {
+	b := newBench()
+	b.make(t, 1, nil)
+	b.lag = time.Hour // the view doesn't tell
+	_ = b.Delete(context.Background(), clusters, key("demo"), deleteOptions)
+	if result := b.reconcile(t); result != (Result{}) {
+		t.Errorf("result %+v", result)
+	}
+	if n := len(b.names(configMaps)); n != 0 {
+		t.Errorf("%d made for nobody", n)
+	}
+}
+
 func TestStepping(t *testing.T) {
 	b := newBench()
 	b.make(t, 4, func(c *v1alpha1.Cluster) { c.Annotations = map[string]string{StepAnnotation: "1"} })
@@ -552,6 +566,21 @@ func TestRepairTimes(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		b.reconcile(t)
 		if !slices.Equal(b.repairs, []time.Duration{3 * time.Second}) {
+			t.Errorf("repairs %v", b.repairs)
+		}
+	})
+}
+
+// Over a restart the time since which the condition says that it isn't Ready counts.
+func TestRepairTimeOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.make(t, 0, func(c *v1alpha1.Cluster) {
+			c.Status.ReadyGeneration = 1
+			c.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now().Add(-7 * time.Second))}}
+		})
+		b.reconcile(t)
+		if !slices.Equal(b.repairs, []time.Duration{7 * time.Second}) {
 			t.Errorf("repairs %v", b.repairs)
 		}
 	})

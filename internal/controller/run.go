@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -56,7 +57,7 @@ func New(o Options) *Controller {
 				if obj == nil {
 					continue
 				}
-				for _, key := range w.Map(o.Source, obj) {
+				for _, key := range c.mapped(w, obj) {
 					c.Enqueue(key)
 				}
 			}
@@ -66,6 +67,19 @@ func New(o Options) *Controller {
 		r.Attach(c.Enqueue)
 	}
 	return c
+}
+
+// mapped calls a Map. One that panics costs its event, which a resync makes up for, and nothing else.
+func (c *Controller) mapped(w Watch, obj Object) (keys []Key) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.opts.Log.Error("mapping a change to keys panicked", "kind", w.Kind, "object", Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}, "cause", r, "stack", string(debug.Stack()))
+			if c.opts.Metrics.Reconciled != nil {
+				c.opts.Metrics.Reconciled(c.opts.Name, "panic", 0)
+			}
+		}
+	}()
+	return w.Map(c.opts.Source, obj)
 }
 
 // Name is the operator's name.

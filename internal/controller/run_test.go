@@ -96,3 +96,26 @@ func TestResyncIsSpread(t *testing.T) {
 		}
 	})
 }
+
+// A Map that panics on one object hides no other.
+func TestMapPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), newRuns()
+		defer start(Options{
+			For: configMaps, Source: w, Resync: -1, Metrics: r.metrics(),
+			Reconciler: reconcileFunc(func(_ context.Context, key Key) (Result, error) {
+				r.add(key.Name)
+				return Result{}, nil
+			}),
+			Watches: []Watch{{Kind: clusters, Map: func(_ Reader, obj Object) []Key { return []Key{key(obj.GetAnnotations()["x"][1:])} }}},
+		})()
+		_ = w.Create(context.Background(), cluster("bad"))
+		good := cluster("good")
+		good.Annotations = map[string]string{"x": "-a"}
+		_ = w.Create(context.Background(), good)
+		synctest.Wait()
+		if len(r.of("a")) != 1 || r.result("panic") != 1 {
+			t.Errorf("runs %v, results %v", r.at, r.results)
+		}
+	})
+}

@@ -35,6 +35,24 @@ func TestEstablish(t *testing.T) {
 	w.do(w.Create(ctx, widget("default", "a")))
 }
 
+// A controller whose kind isn't served yet waits for it, and holds up nobody.
+func TestControllersWaitForTheirKind(t *testing.T) {
+	w := open(t, t.TempDir(), crd.Name, "widget")
+	w.makeConfigMap("default", "a", nil)
+	if n := w.ran("widget"); n != 0 {
+		t.Errorf("%d reconciles of a kind that isn't served", n)
+	}
+	w.installWidgets() // crd works meanwhile
+	w.do(w.Create(ctx, widget("default", "a")))
+	w.until("the reconcile", func() bool { return w.ran("widget") > 0 })
+	w.delete(crd.Kind(), "", "widgets.example.com")
+	w.until("the kind to go", func() bool { return !w.there(crd.Kind(), "", "widgets.example.com") })
+	before := w.ran("widget")
+	w.installWidgets()
+	w.do(w.Create(ctx, widget("default", "b")))
+	w.until("the reconcile of the kind made anew", func() bool { return w.ran("widget") > before })
+}
+
 // S34: Established never precedes serving.
 func TestS34EstablishedMeansServed(t *testing.T) {
 	w := open(t, t.TempDir(), crd.Name)

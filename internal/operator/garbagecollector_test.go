@@ -126,6 +126,17 @@ func TestForeground(t *testing.T) {
 		t.Error("a finalizer was overrun")
 	}
 
+	// The finalizer alone, without a deletion, means nothing.
+	alive := w.makeConfigMap("default", "alive", nil, metav1.FinalizerDeleteDependents)
+	w.makeConfigMap("default", "dependent", blocking(ownedBy(alive)))
+	before := w.ran(garbagecollector.Name)
+	w.merge(configMaps, "default", "dependent", `{"metadata":{"ownerReferences":null}}`)
+	w.merge(configMaps, "default", "dependent", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"alive","uid":"`+string(alive.UID)+`"}]}}`)
+	w.until("the dependent to be looked at", func() bool { return w.ran(garbagecollector.Name) > before })
+	if i := w.item(configMaps, "default", "dependent"); i == nil || i.Deleting() {
+		t.Error("the dependent of a live owner was deleted")
+	}
+
 	// An owner of two, of which one is deleted in the foreground: the other keeps it.
 	p, q := w.makeConfigMap("default", "p", nil), w.makeConfigMap("default", "q", nil)
 	w.makeConfigMap("default", "child", blocking(ownedBy(p, q)))

@@ -126,6 +126,9 @@ func open(t *testing.T, dir string, operators ...string) *world {
 		case garbagecollector.Name:
 			gc := garbagecollector.New(garbagecollector.Options{Set: w.set, Registry: w.reg, Writer: tracked, Metrics: metrics, Log: quiet})
 			run = append(run, gc.Run)
+		case "widget":
+			o.For, o.Reconciler = widgets, nothing{}
+			run = append(run, controller.New(o).Run)
 		default:
 			t.Fatalf("no operator %s", name)
 		}
@@ -147,6 +150,13 @@ func open(t *testing.T, dir string, operators ...string) *world {
 	w.do(w.set.WaitForSync(ctx))
 	w.do(crd.EnsureNamespaces(ctx, w.Local))
 	return w
+}
+
+// nothing is an operator with nothing to do.
+type nothing struct{}
+
+func (nothing) Reconcile(context.Context, controller.Key) (controller.Result, error) {
+	return controller.Result{}, nil
 }
 
 func (w *world) wake() {
