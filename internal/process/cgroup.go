@@ -139,6 +139,13 @@ func (c cgroups) make(id ID, limits Limits) (string, error) {
 	return dir, nil
 }
 
+// close takes the common cgroup away if nothing runs in it any more; the next daemon makes it again.
+func (c cgroups) close() {
+	if c.base != "" {
+		_ = unix.Rmdir(c.base)
+	}
+}
+
 // removeCgroup removes an empty cgroup and those the process made below it.
 func removeCgroup(dir string) error {
 	if dir == "" {

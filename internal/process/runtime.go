@@ -127,6 +127,7 @@ func (r *Runtime) CanLimit() (memory, cpu, processes bool) { return r.cgroups.li
 // Close stops watching. Everything that runs goes on running.
 func (r *Runtime) Close() error {
 	r.watch.close()
+	r.cgroups.close()
 	return nil
 }
 
