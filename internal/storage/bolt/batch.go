@@ -91,7 +91,7 @@ type batchBuffer struct {
 }
 
 func (b *batchBuffer) reset(first storage.Rev) {
-	if cap(b.buf) > 1<<20 {
+	if cap(b.buf) > 2*batchBytes {
 		b.buf = nil // one huge batch must not hold its memory for good
 	}
 	b.buf = append(b.buf[:0], make([]byte, headerSize)...)

@@ -73,6 +73,8 @@ func (s *Store) checkpointer() {
 		compact := storage.Rev(0)
 		if s.tight.Swap(false) {
 			compact = s.log.beforeActive()
+		}
+		if compact > s.mirror.Compacted() {
 			s.options.Log.Warn("history is given up for room", "up to", compact)
 		}
 		err := s.checkpoint(compact)

@@ -23,7 +23,8 @@ type faults struct {
 	sync   func(path string) error
 	create func(path string) error
 	synced func()
-	lies   bool // sync does nothing and says that it has
+	cut    func(*cachedFile) // before the blocks are written
+	lies   bool              // sync does nothing and says that it has
 }
 
 func (l *faults) open(path string, create bool) (file, error) {
@@ -90,12 +91,15 @@ func (f *cachedFile) ReadAt(p []byte, off int64) (int, error) {
 
 func (f *cachedFile) Datasync() error {
 	f.faults.mu.Lock()
-	hook, synced, lies := f.faults.sync, f.faults.synced, f.faults.lies
+	hook, synced, cut, lies := f.faults.sync, f.faults.synced, f.faults.cut, f.faults.lies
 	f.faults.mu.Unlock()
 	if hook != nil {
 		if err := hook(f.path); err != nil {
 			return &os.PathError{Op: "fdatasync", Path: f.path, Err: err}
 		}
+	}
+	if cut != nil {
+		cut(f)
 	}
 	if lies {
 		return nil

@@ -355,5 +355,3 @@ func (p *present) guard(f func() error) (err error) {
 	}()
 	return f()
 }
-
-func presentPath(dir string) string { return filepath.Join(dir, "present.db") }

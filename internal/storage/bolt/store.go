@@ -107,6 +107,9 @@ func open(o Options) (*Store, error) {
 	if oldest := s.log.oldest(); oldest > firstRev+1 {
 		s.mirror.Compact(oldest - 1)
 	}
+	if s.log.active() == nil {
+		s.log.ask(blockSize) // a new store's first write need not wait for it
+	}
 	s.tasks.Go(func() { s.log.prepare(s.committerDone, s.roomChanged) })
 	s.tasks.Go(s.checkpointer)
 	s.tasks.Go(s.committer)

@@ -13,7 +13,6 @@ import (
 
 // model is what a store must hold: its events, and so its state at every revision.
 type model struct {
-	first  storage.Rev // of the store when the model began, empty
 	events []storage.Event
 }
 
