@@ -67,7 +67,9 @@ func (r *request) delete(opts *metav1.DeleteOptions) (*Result, error) {
 			continue
 		}
 		if errors.Is(err, storage.ErrFenced) {
-			was, err = r.present(key)
+			if was, err = r.present(key); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		return res, err

@@ -468,11 +468,11 @@ func TestProbes(t *testing.T) {
 			p.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: exec("true"), PeriodSeconds: 1}
 			p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: exec("test", "!", "-e", dir+"/dead"), PeriodSeconds: 1, FailureThreshold: 1}
 		}))
-		p := w.awaitReady("lives")
+		w.awaitReady("lives")
 		if err := os.WriteFile(dir+"/dead", nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p = w.await("lives", "restarted", func(p *corev1.Pod) bool {
+		p := w.await("lives", "restarted", func(p *corev1.Pod) bool {
 			return p.Status.ContainerStatuses[0].RestartCount == 1 && isReady(p)
 		})
 		if term := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; term == nil || term.Signal != 15 {

@@ -2,6 +2,7 @@ package crd
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"operatord.io/operatord/internal/resource"
@@ -180,7 +181,40 @@ func TestTwoVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if spec := fmt.Sprintf("%s", data); !contains(spec, `"apiVersion":"example.com/v1"`) || !contains(spec, `"spec":{"a":"1","b":"filled"}`) {
+	if spec := string(data); !contains(spec, `"apiVersion":"example.com/v1"`) || !contains(spec, `"spec":{"a":"1","b":"filled"}`) {
 		t.Errorf("in v1: %s", spec)
+	}
+}
+
+// TestFirstUseByMany: what is compiled at first use is compiled once, whoever comes first.
+func TestFirstUseByMany(t *testing.T) {
+	k := widgets(t, benchSpec, "subresources: {status: {}}\nselectableFields: [{jsonPath: .spec.name}]")
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			o, err := resourcetest.Create(k, benchBody)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := o.Change("status", func(content map[string]any) { content["status"] = map[string]any{"i": i} }); err != nil {
+				t.Error(err)
+			}
+			k.Versions[0].Schema()
+			if _, err := k.Versions[0].Columns.Cells(o.JSON()); err != nil {
+				t.Error(err)
+			}
+			if f, err := k.Versions[0].Fields.Values(o.JSON()); err != nil || f["spec.name"] != "a-widget" {
+				t.Error(f, err)
+			}
+		})
+	}
+	all.Wait()
+	one, err := k.Versions[0].FieldManager("status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := k.Versions[0].FieldManager("status"); again != one {
+		t.Error("a field manager was made twice")
 	}
 }
