@@ -3,12 +3,15 @@ package resource
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // registry makes a Registry of one compiled-in kind, whose compile counts and obeys *fail.
@@ -256,4 +259,38 @@ func TestKeys(t *testing.T) {
 	if _, _, _, _, ok := SplitKey("/nonsense"); ok {
 		t.Error("SplitKey takes nonsense")
 	}
+}
+
+// TestRegistryReadersNeverSeeHalf: whatever is found while CRDs come and go is whole.
+func TestRegistryReadersNeverSeeHalf(t *testing.T) {
+	r, _, _ := registry(t)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				changed, before := r.Changed(), r.Generation()
+				if k, v, ok := r.Lookup("example.com", "v1", "widgets"); ok && (k.Done() == nil || v != k.Versions[0]) {
+					t.Error("a kind that isn't whole")
+					return
+				}
+				if r.Generation() != before {
+					<-changed // whoever saw a change is told of it
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		set(t, r, crd(apiextensionsv1.ConditionTrue, func(c *apiextensionsv1.CustomResourceDefinition) { c.UID = types.UID(fmt.Sprint(i)) }))
+		if i%3 == 0 {
+			r.RemoveCRD("widgets.example.com")
+		}
+	}
+	close(stop)
+	readers.Wait()
 }

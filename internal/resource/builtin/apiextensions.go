@@ -13,6 +13,7 @@ import (
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -48,12 +49,6 @@ func apiextensionsGroup(b *builder) []*resource.Kind {
 				}
 				storeVersion(crd)
 			},
-			validate: func(crd *definitions) field.ErrorList {
-				return validation.ValidateCustomResourceDefinition(context.Background(), crd)
-			},
-			validateUpdate: func(crd, old *definitions) field.ErrorList {
-				return validation.ValidateCustomResourceDefinitionUpdate(context.Background(), crd, old)
-			},
 			warnCreate: func(_ context.Context, crd *definitions) []string {
 				return append(unknownFormats(crd, nil), setsOfObjects(crd)...)
 			},
@@ -72,14 +67,11 @@ func apiextensionsGroup(b *builder) []*resource.Kind {
 		subresources: map[string]*resource.Subresource{
 			"status": {
 				Verbs: []string{"get", "patch", "update"},
-				Strategy: &own[*definitions]{
+				Strategy: &definitionStatus{own[*definitions]{
 					base:          common,
 					prepareUpdate: func(crd, old *definitions) { crd.Spec = old.Spec },
-					validateUpdate: func(crd, old *definitions) field.ErrorList {
-						return validation.ValidateUpdateCustomResourceDefinitionStatus(context.Background(), crd, old)
-					},
 					needsRevision: true,
-				},
+				}},
 			},
 		},
 		resets: map[string]map[fieldpath.APIVersion]fieldpath.Filter{
@@ -119,6 +111,21 @@ func (*customResourceDefinitions) MarkDeleted(obj resource.Object, _ *metav1.Del
 		Reason:  "InstanceDeletionPending",
 		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
 	})
+}
+
+func (*customResourceDefinitions) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateCustomResourceDefinition(ctx, obj.(*definitions))
+}
+
+func (*customResourceDefinitions) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateCustomResourceDefinitionUpdate(ctx, obj.(*definitions), old.(*definitions))
+}
+
+// definitionStatus is the strategy of the status subresource.
+type definitionStatus struct{ own[*definitions] }
+
+func (*definitionStatus) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, obj.(*definitions), old.(*definitions))
 }
 
 // schemas calls visit with every schema in a CRD and below.
