@@ -83,19 +83,23 @@ func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha
 	}
 	data := filepath.Join(op.home(cl.UID), strconv.Itoa(a.ordinal))
 	owner := op.owner(template)
-	err = op.copies.do(ctx, keyOf(cl), data, func(ctx context.Context) error {
-		return op.fill(ctx, data, data+".tmp", func(tmp string) error {
-			if cl.Spec.RestoreFrom != "" {
-				if err := op.copyTree(ctx, op.restored(cl.UID), tmp, owner); err != nil {
-					return err
+	done, err := op.made(data)
+	if err == nil && !done {
+		err = op.copies.do(ctx, keyOf(cl), data, func(ctx context.Context) error {
+			return op.fill(ctx, data, data+".tmp", func(tmp string) error {
+				if cl.Spec.RestoreFrom != "" {
+					if err := op.copyTree(ctx, op.restored(cl.UID), tmp, owner); err != nil {
+						return err
+					}
 				}
-			}
-			return op.give(tmp, owner)
+				return op.give(tmp, owner)
+			})
 		})
-	})
+	}
 	if err != nil {
 		return err
 	}
+	op.copies.settle(data)
 	// AlreadyExists is an error like any other: what stands there is observed and decided on.
 	err = w.Create(ctx, op.pod(cl, template, a.target, data))
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

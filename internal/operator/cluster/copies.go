@@ -15,8 +15,8 @@ const (
 )
 
 // copies are the copies of directories that run outside the workers, by the directory they make. There is at
-// most one for a directory. One that succeeded is forgotten: its directory is there. One that failed is
-// remembered until it was asked for, then begun again.
+// most one for a directory. One that has ended is remembered until it was asked for: then, if it succeeded, it is
+// forgotten (its directory is there), and if it failed, begun again.
 type copies struct {
 	now      func() time.Time
 	patience time.Duration // how long do waits
@@ -33,6 +33,7 @@ type copies struct {
 
 type job struct {
 	key    controller.Key
+	dir    string
 	cancel context.CancelFunc
 	done   chan struct{} // closed when it has ended; then err and at may be read
 	err    error
@@ -62,11 +63,11 @@ func (c *copies) do(ctx context.Context, key controller.Key, dir string, copy fu
 			c.mu.Unlock()
 			return c.ctx.Err()
 		}
-		j = &job{key: key, done: make(chan struct{})}
+		j = &job{key: key, dir: dir, done: make(chan struct{})}
 		var jobCtx context.Context
 		jobCtx, j.cancel = context.WithCancel(c.ctx)
 		c.jobs[dir] = j
-		c.wg.Go(func() { c.run(jobCtx, dir, j, copy) })
+		c.wg.Go(func() { c.run(jobCtx, j, copy) })
 	}
 	c.mu.Unlock()
 	return c.join(ctx, j)
@@ -90,14 +91,12 @@ func (c *copies) join(ctx context.Context, j *job) error {
 	case <-j.done:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		j.told = true
-		return j.err
+		return c.tell(j)
 	case <-patience.C:
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if j.ended() {
-			j.told = true
-			return j.err
+			return c.tell(j)
 		}
 		j.left = true
 		return controller.ErrRunning
@@ -106,7 +105,16 @@ func (c *copies) join(ctx context.Context, j *job) error {
 	}
 }
 
-func (c *copies) run(ctx context.Context, dir string, j *job, copy func(context.Context) error) {
+// tell is how j ended. c.mu is held.
+func (c *copies) tell(j *job) error {
+	j.told = true
+	if j.err == nil && c.jobs[j.dir] == j {
+		delete(c.jobs, j.dir)
+	}
+	return j.err
+}
+
+func (c *copies) run(ctx context.Context, j *job, copy func(context.Context) error) {
 	defer j.cancel()
 	select {
 	case c.places <- struct{}{}:
@@ -117,8 +125,8 @@ func (c *copies) run(ctx context.Context, dir string, j *job, copy func(context.
 	}
 	j.at = c.now()
 	c.mu.Lock()
-	if c.jobs[dir] == j && (j.err == nil || errors.Is(j.err, context.Canceled)) {
-		delete(c.jobs, dir)
+	if c.jobs[j.dir] == j && errors.Is(j.err, context.Canceled) {
+		delete(c.jobs, j.dir)
 	}
 	close(j.done)
 	left := j.left
@@ -131,12 +139,21 @@ func (c *copies) run(ctx context.Context, dir string, j *job, copy func(context.
 	}
 }
 
-// running tells whether dir is being made.
+// running tells whether dir is being made, or has been and nobody was told yet.
 func (c *copies) running(dir string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := c.jobs[dir]
-	return j != nil && !j.ended()
+	return j != nil && (!j.ended() || j.err == nil)
+}
+
+// settle forgets that dir has been made: nobody will ask for it.
+func (c *copies) settle(dir string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if j := c.jobs[dir]; j != nil && j.ended() {
+		_ = c.tell(j)
+	}
 }
 
 // failure is why the last copy to dir failed, and when; nil if none did, or a new one runs.

@@ -41,8 +41,11 @@ func TestLongCopiesLeaveTheWorker(t *testing.T) {
 		if key := <-c.hints; key != keyA || time.Since(before) != time.Minute {
 			t.Errorf("hinted %s after %s", key, time.Since(before))
 		}
-		if c.running("/dir") {
-			t.Error("still running")
+		if !c.running("/dir") {
+			t.Error("nobody was told that it has ended")
+		}
+		if err := c.do(t.Context(), keyA, "/dir", slow); err != nil || c.running("/dir") || begun.Load() != 1 {
+			t.Errorf("%v, running %t, begun %d times", err, c.running("/dir"), begun.Load())
 		}
 		select {
 		case key := <-c.hints:

@@ -11,15 +11,24 @@ import (
 // owner is who files are given to. A gid of -1 leaves the group.
 type owner struct{ uid, gid int }
 
+// made tells whether the directory target is there. Then its name is made sure of, because whatever is built on
+// it must not outlive it in a power cut.
+func (op *Operator) made(target string) (bool, error) {
+	_, err := op.disk.Lstat(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, op.disk.Sync(filepath.Dir(target))
+}
+
 // fill makes the directory target, whole or not at all: tmp is emptied, filled, synced, renamed, and the
-// parent synced. A target that exists is never touched, but its name is made sure of: whatever is built on it
-// must not outlive it in a power cut.
+// parent synced. A target that exists is never touched.
 func (op *Operator) fill(ctx context.Context, target, tmp string, put func(tmp string) error) error {
 	home := filepath.Dir(target)
-	switch _, err := op.disk.Lstat(target); {
-	case err == nil:
-		return op.disk.Sync(home)
-	case !errors.Is(err, fs.ErrNotExist):
+	if done, err := op.made(target); done || err != nil {
 		return err
 	}
 	// Members of other users must reach their directories, so these may be passed through; the daemon's own

@@ -9,24 +9,60 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // memory is a disk that knows what was synced: at a power cut, a directory may forget what happened in it since
 // its last sync. Its fuse makes it die after so many operations, as kill -9 would.
 type memory struct {
-	root *node
-	fuse *fuse
-	// renamed is told of every rename, before it happens.
-	renamed func(from, to string)
+	mu      sync.Mutex // of everything below, against copies beside the operator
+	root    *node
+	fuse    *fuse
+	renames []rename // since somebody last took them
+	// turns, if there are any, let one file each be copied.
+	turns chan struct{}
+}
+
+// rename is one that happened: what it put where, and whether that was on disk.
+type rename struct {
+	from, to      string
+	files         map[string]string
+	over, durable bool
 }
 
 // fuse counts what a process may still do. Everything after that fails: the process is dead.
-type fuse struct{ left int }
+type fuse struct {
+	mu   sync.Mutex
+	left int
+	dead chan struct{} // closed when somebody cuts it
+}
 
 var errKilled = errors.New("killed")
 
+func newFuse() *fuse { return &fuse{left: unkillable, dead: make(chan struct{})} }
+
+// cut kills what waits for its turn too.
+func (f *fuse) cut() {
+	f.set(0)
+	close(f.dead)
+}
+
+func (f *fuse) set(left int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = left
+}
+
+func (f *fuse) alive() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.left > 0
+}
+
 func (f *fuse) burn() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.left <= 0 {
 		return errKilled
 	}
@@ -48,7 +84,7 @@ func newDir(mode fs.FileMode) *node {
 }
 
 func newMemory() *memory {
-	m := &memory{root: newDir(0o755), fuse: &fuse{left: unkillable}, renamed: func(string, string) {}}
+	m := &memory{root: newDir(0o755), fuse: newFuse()}
 	m.seed("/data", "")
 	return m
 }
@@ -170,6 +206,8 @@ func (m *memory) add(op, name string, n *node) error {
 }
 
 func (m *memory) Lstat(name string) (fs.FileInfo, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	dir, base, err := m.parent("lstat", name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && dir.entries[base] == nil {
 		return nil, &fs.PathError{Op: "lstat", Path: name, Err: fs.ErrNotExist}
@@ -181,6 +219,8 @@ func (m *memory) Lstat(name string) (fs.FileInfo, error) {
 }
 
 func (m *memory) ReadDir(name string) ([]fs.DirEntry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err := m.fuse.burn(); err != nil {
 		return nil, err
 	}
@@ -196,22 +236,37 @@ func (m *memory) ReadDir(name string) ([]fs.DirEntry, error) {
 	return out, nil
 }
 
-func (m *memory) Readlink(name string) (string, error) { return m.at(name).data, m.fuse.burn() }
-func (m *memory) Resolve(name string) (string, error)  { return path.Clean(name), m.fuse.burn() }
+func (m *memory) Readlink(string) (string, error)     { return "", errors.New("there are no links here") }
+func (m *memory) Resolve(name string) (string, error) { return path.Clean(name), m.fuse.burn() }
 
 func (m *memory) Mkdir(name string, mode fs.FileMode) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.add("mkdir", name, newDir(mode))
 }
 
 func (m *memory) Symlink(target, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.add("symlink", name, &node{mode: fs.ModeSymlink, data: target})
 }
 
 func (m *memory) Write(name string, data []byte, mode fs.FileMode) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.add("write", name, &node{mode: mode, data: string(data)})
 }
 
 func (m *memory) Copy(ctx context.Context, from, to string, mode fs.FileMode) error {
+	if m.turns != nil {
+		select {
+		case <-m.turns:
+		case <-ctx.Done():
+		case <-m.fuse.dead:
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	n := m.at(from)
 	if n == nil {
 		return &sourceError{&fs.PathError{Op: "open", Path: from, Err: fs.ErrNotExist}}
@@ -222,6 +277,8 @@ func (m *memory) Copy(ctx context.Context, from, to string, mode fs.FileMode) er
 func (m *memory) Chown(string, int, int) error { return m.fuse.burn() }
 
 func (m *memory) Sync(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err := m.fuse.burn(); err != nil {
 		return err
 	}
@@ -234,6 +291,8 @@ func (m *memory) Sync(name string) error {
 }
 
 func (m *memory) Rename(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	dir, base, err := m.parent("rename", from)
 	if err != nil {
 		return err
@@ -242,7 +301,7 @@ func (m *memory) Rename(from, to string) error {
 	if n == nil {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
 	}
-	m.renamed(from, to)
+	m.renames = append(m.renames, rename{from, to, m.tree(from), m.at(to) != nil, n.durable()})
 	delete(dir.entries, base)
 	m.at(path.Dir(to)).entries[path.Base(to)] = n
 	return nil
@@ -250,13 +309,19 @@ func (m *memory) Rename(from, to string) error {
 
 // RemoveAll goes entry by entry: a kill leaves half.
 func (m *memory) RemoveAll(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.removeAll(name)
+}
+
+func (m *memory) removeAll(name string) error {
 	n := m.at(name)
 	if n == nil {
 		return m.fuse.burn()
 	}
 	if n.mode.IsDir() {
 		for _, base := range slices.Sorted(maps.Keys(n.entries)) {
-			if err := m.RemoveAll(path.Join(name, base)); err != nil {
+			if err := m.removeAll(path.Join(name, base)); err != nil {
 				return err
 			}
 		}

@@ -62,10 +62,17 @@ func (op *Operator) Observe(_ context.Context, r controller.Reader, cl *v1alpha1
 		return o, nil
 	}
 	proof := op.restored(cl.UID)
-	o.Restoring = op.copies.running(proof) // first: what ends between the two has left its proof
+	if cl.Spec.Paused || cl.DeletionTimestamp != nil {
+		op.copies.settle(proof) // nobody is going to act
+	}
+	// First, because what ends between the two has left its proof. A restore that has ended is still its action's
+	// until Act has said so, so that it is logged and counted.
+	o.Restoring = op.copies.running(proof)
 	switch _, err := op.disk.Lstat(proof); {
+	case err == nil && !o.Restoring:
+		o.Restored = true
+		return o, nil
 	case err == nil:
-		o.Restored, o.Restoring = true, false
 		return o, nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return o, fmt.Errorf("look for what was restored: %w", err)

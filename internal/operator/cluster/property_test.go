@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,68 @@ func TestConvergesFromAnything(t *testing.T) {
 	})
 }
 
+// TestConvergesWhileCopiesGoOn has each file's copy take its time, while everything else happens: kills, deletion, a
+// backup that goes, steps. In a bubble, so that a turn given is a turn taken.
+func TestConvergesWhileCopiesGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(bubble{t}, func(t *rapid.T) {
+			w := newModel(t.Fatalf, func(w *model) {
+				w.patience, w.disk.turns = 0, make(chan struct{})
+				for name, content := range backupFiles {
+					w.disk.seed("/backup/"+name, content)
+				}
+			})
+			defer func() { w.op.Close() }()
+			declare(t, w)
+			walk(t, w, rapid.IntRange(0, 60).Draw(t, "steps"))
+			close(w.disk.turns)
+			settle(t, w)
+		})
+	})
+}
+
+// TestASlowActionIsOneAction: it is counted and told when it is done, once, and so are those behind it.
+func TestASlowActionIsOneAction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newModel(t.Fatalf, func(w *model) {
+			w.patience, w.disk.turns = 0, make(chan struct{})
+			for name, content := range backupFiles {
+				w.disk.seed("/backup/"+name, content)
+			}
+		})
+		defer func() { w.op.Close() }()
+		w.put(&v1alpha1.Cluster{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo", UID: "cluster-uid", Generation: 1},
+			Spec:       v1alpha1.ClusterSpec{Members: 2, RestoreFrom: "b"},
+		})
+		makeBackup(w)
+		for range 3 * len(backupFiles) { // of the backup, and of two members' data
+			for range 3 {
+				w.look()
+				w.reconcile()
+			}
+			w.disk.turns <- struct{}{}
+			synctest.Wait()
+		}
+		for range 8 {
+			for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+				kubelet(w, w.pods[name])
+			}
+			w.look()
+			w.reconcile()
+		}
+		if want := map[string]int{"restore": 1, "create": 2, "elect": 1}; !maps.Equal(w.acted, want) {
+			t.Errorf("counted %v, want %v\n%s", w.acted, want, w.describe())
+		}
+		if want := map[string]int{"Restored": 1, "MemberCreated": 2, "LeaderElected": 1}; !maps.Equal(w.events, want) {
+			t.Errorf("told %v, want %v", w.events, want)
+		}
+	})
+}
+
+// bubble keeps rapid from asking for the test's deadline, which a bubble has none of.
+type bubble struct{ *testing.T }
+
 // declare is what a person submits.
 func declare(t *rapid.T, w *model) {
 	cl := &v1alpha1.Cluster{
@@ -85,6 +148,9 @@ func makeBackup(w *model) {
 	w.backup = &v1alpha1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: v1alpha1.BackupSpec{
 		Data: map[string]string{"a": backupFiles["a"]}, BinaryData: map[string][]byte{"b": []byte(backupFiles["b"])},
 	}}
+	if w.disk.turns != nil {
+		w.backup.Spec = v1alpha1.BackupSpec{Path: "/backup"}
+	}
 }
 
 // scramble puts anything anywhere.
@@ -144,14 +210,14 @@ func scramble(t *rapid.T, w *model) {
 // walk lets things happen.
 func walk(t *rapid.T, w *model, steps int) {
 	for range steps {
-		happenings := []string{"reconcile", "reconcile", "reconcile", "kill", "kubelet", "kubelet", "kubelet", "look", "time", "pod", "person", "power"}
+		happenings := []string{"reconcile", "reconcile", "reconcile", "kill", "kubelet", "kubelet", "kubelet", "look", "time", "pod", "person", "power", "turn"}
 		switch rapid.SampledFrom(happenings).Draw(t, "happening") {
 		case "reconcile":
 			if alive, _, _ := w.reconcile(); !alive {
 				t.Fatalf("dead without a kill")
 			}
 		case "kill":
-			w.fuse.left = rapid.IntRange(0, 25).Draw(t, "ops until the kill")
+			w.fuse.set(rapid.IntRange(0, 25).Draw(t, "ops until the kill"))
 			for range 4 {
 				if alive, _, _ := w.reconcile(); !alive {
 					break
@@ -160,6 +226,12 @@ func walk(t *rapid.T, w *model, steps int) {
 			w.boot()
 		case "look":
 			w.look()
+		case "turn":
+			select {
+			case w.disk.turns <- struct{}{}:
+				synctest.Wait()
+			default: // nobody waits
+			}
 		case "time":
 			w.clock = w.clock.Add(time.Duration(rapid.SampledFrom([]int{1, 3, 7, 30, 400, 700}).Draw(t, "seconds")) * time.Second)
 		case "kubelet":
@@ -337,7 +409,7 @@ func settle(t *rapid.T, w *model) {
 		if err != nil {
 			t.Fatalf("reconcile in a calm world: %v\n%s", err, w.describe())
 		}
-		if w.rev == before && w.writes == 0 && result.RequeueAfter == 0 && !result.Again {
+		if w.rev == before && w.writes == 0 && result.RequeueAfter == 0 && !result.Again && !copied(w) {
 			break
 		}
 		w.clock = w.clock.Add(max(result.RequeueAfter, time.Second))
@@ -350,6 +422,20 @@ func settle(t *rapid.T, w *model) {
 		w.writes = 0
 		if _, result, err := w.reconcile(); err != nil || result.RequeueAfter != 0 || result.Again || w.writes > 0 || w.rev != before {
 			t.Fatalf("a resync isn't idle: %+v, %v, %d writes\n%s", result, err, w.writes, w.describe())
+		}
+	}
+}
+
+// copied tells whether the operator was hinted that a copy has ended.
+func copied(w *model) bool {
+	if w.disk.turns == nil {
+		return false
+	}
+	for hinted := false; ; hinted = true {
+		select {
+		case <-w.op.Hints():
+		default:
+			return hinted
 		}
 	}
 }

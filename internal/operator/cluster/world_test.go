@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,7 @@ import (
 // two things it does. What it must never do is checked when it does it, and fails the test after the reconcile.
 type model struct {
 	fatal  func(format string, args ...any)
-	broken string // the first promise that was broken; also from the goroutine that copies
+	broken string // the first promise that was broken
 
 	clock time.Time
 	disk  *memory
@@ -45,15 +46,18 @@ type model struct {
 	seen  *model
 	floor int
 
-	reachable bool // the state grew from nothing, so the promises about restores hold from the start
-	orphaned  bool // it was deleted with its members and data to be left
-	restores  int
-	created   bool           // a member was ever created, for the present Cluster
-	lives     map[string]int // by ordinal: how often a member has written its data
-	acts      []string       // what the operator did in this reconcile
-	writes    int            // what it wrote since this was last set to zero
-	events    map[string]int // by reason
-	did       map[string]int // by reason, how often an Event of it may have been written
+	fromBackup bool          // the Cluster names one
+	patience   time.Duration // of the operator with its copies; 0: they go on beside it
+	reachable  bool          // the state grew from nothing, so the promises about restores hold from the start
+	orphaned   bool          // it was deleted with its members and data to be left
+	restores   int
+	created    bool           // a member was ever created, for the present Cluster
+	lives      map[string]int // by ordinal: how often a member has written its data
+	acts       []string       // what the operator did in this reconcile
+	writes     int            // what it wrote since this was last set to zero
+	events     map[string]int // by reason
+	acted      map[string]int // by action, as the metric counts it
+	did        map[string]int // by reason, how often an Event of it may have been written
 }
 
 var start = time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC)
@@ -62,12 +66,14 @@ const home = "/data/clusters/cluster-uid"
 
 var backupFiles = map[string]string{"a": "1", "b": "2"}
 
-func newModel(fatal func(string, ...any)) *model {
+func newModel(fatal func(string, ...any), options ...func(*model)) *model {
 	w := &model{
-		fatal: fatal, clock: start, disk: newMemory(), pods: map[string]*corev1.Pod{}, reachable: true,
-		lives: map[string]int{}, events: map[string]int{}, did: map[string]int{},
+		fatal: fatal, clock: start, disk: newMemory(), pods: map[string]*corev1.Pod{}, reachable: true, patience: time.Hour,
+		lives: map[string]int{}, events: map[string]int{}, did: map[string]int{}, acted: map[string]int{},
 	}
-	w.disk.renamed = w.onRename
+	for _, o := range options {
+		o(w)
+	}
 	w.boot()
 	return w
 }
@@ -81,14 +87,16 @@ func (w *model) fail(format string, args ...any) {
 // boot starts the daemon, with nothing in memory and fresh views.
 func (w *model) boot() {
 	if w.op != nil {
+		w.fuse.cut()
 		w.op.Close()
 	}
-	w.fuse = &fuse{left: unkillable}
+	w.fuse = newFuse()
 	w.disk.fuse = w.fuse
 	o := Options{DataDir: "/data", Binary: "/bin/operatord", Now: func() time.Time { return w.clock }}
-	w.op = newOperator(o, w.disk, time.Hour, true)
+	w.op = newOperator(o, w.disk, w.patience, true)
 	w.kit = controller.NewMachine(controller.MachineOptions{
 		Name: "cluster", For: clusterKind, Reader: (*view)(w), Writer: (*writer)(w), Now: o.Now, Log: discard,
+		Metrics: controller.Metrics{Acted: func(_, action string) { w.acted[action]++ }},
 	}, controller.Machine[*v1alpha1.Cluster, Observation, Action](w.op))
 	w.look()
 }
@@ -105,14 +113,22 @@ func (w *model) reconcile() (alive bool, result controller.Result, err error) {
 		w.look()
 	}
 	w.acts = nil
+	created := w.created
 	result, err = w.kit.Reconcile(context.Background(), controller.Key{Namespace: "default", Name: "demo"})
+	if w.disk.turns != nil {
+		synctest.Wait() // copies wait for their turn, or have ended
+	}
+	w.checkRenames(created)
 	if len(w.acts) > 1 {
 		w.fail("more than one action in one reconcile: %v", w.acts)
+	}
+	if w.acted["restore"] > w.restores {
+		w.fail("%d restores are counted, there were %d", w.acted["restore"], w.restores)
 	}
 	if w.broken != "" {
 		w.fatal("%s\n%s", w.broken, w.describe())
 	}
-	return w.fuse.left > 0, result, err
+	return w.fuse.alive(), result, err
 }
 
 // put stores an object under a new revision. Nothing that is stored is changed afterwards.
@@ -121,6 +137,7 @@ func (w *model) put(obj controller.Object) {
 	obj.SetResourceVersion(strconv.Itoa(w.rev))
 	switch obj := obj.(type) {
 	case *v1alpha1.Cluster:
+		w.fromBackup = obj.Spec.RestoreFrom != ""
 		// As the API stores it: whole seconds, microseconds, UTC.
 		data, err := json.Marshal(obj)
 		stored := &v1alpha1.Cluster{}
@@ -240,26 +257,31 @@ func (w *model) die(name string) {
 	})
 }
 
-// onRename sees the two renames that count: of a restore, and of a member's data.
-func (w *model) onRename(from, to string) {
-	if w.disk.at(to) != nil {
-		w.fail("%s is renamed over %s", from, to)
-	}
-	want := backupFiles
-	switch {
-	case path.Base(to) == "restored":
-		if w.restores++; w.reachable && w.created {
-			w.fail("a restore over a cluster that has members")
+// checkRenames looks at the two that count: of a restore, and of a member's data. created: a member was created
+// before.
+func (w *model) checkRenames(created bool) {
+	w.disk.mu.Lock()
+	defer w.disk.mu.Unlock()
+	for _, r := range w.disk.renames {
+		want := backupFiles
+		switch {
+		case path.Base(r.to) == "restored":
+			if w.restores++; w.reachable && created {
+				w.fail("a restore over a cluster that has members")
+			}
+		case !w.fromBackup:
+			want = map[string]string{}
 		}
-	case w.cluster == nil || w.cluster.Spec.RestoreFrom == "":
-		want = map[string]string{}
+		switch {
+		case r.over:
+			w.fail("%s is renamed over %s", r.from, r.to)
+		case w.reachable && !maps.Equal(r.files, want):
+			w.fail("%s becomes %s with %v, want %v", r.from, r.to, r.files, want)
+		case !r.durable:
+			w.fail("%s becomes %s before it is synced", r.from, r.to)
+		}
 	}
-	if got := w.disk.tree(from); w.reachable && !maps.Equal(got, want) {
-		w.fail("%s becomes %s with %v, want %v", from, to, got, want)
-	}
-	if !w.disk.at(from).durable() { // its name needn't be, what is in it must
-		w.fail("%s becomes %s before it is synced", from, to)
-	}
+	w.disk.renames = nil
 }
 
 // view is the reader: the world as the operator sees it.
