@@ -26,7 +26,7 @@ func Kinds() []*resource.Kind {
 	b := newBuilder()
 	var kinds []*resource.Kind
 	for _, group := range []func(*builder) []*resource.Kind{
-		coreGroup, apiextensionsGroup, appsGroup, batchGroup, coordinationGroup, eventsGroup,
+		coreGroup, apiextensionsGroup, appsGroup, batchGroup, coordinationGroup, eventsGroup, rbacGroup,
 	} {
 		kinds = append(kinds, group(b)...)
 	}

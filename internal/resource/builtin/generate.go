@@ -35,6 +35,9 @@ var sets = map[string][]string{
 	"apis__batch__v1":               {"io.k8s.api.batch.v1.CronJob", "io.k8s.api.batch.v1.Job"},
 	"apis__coordination.k8s.io__v1": {"io.k8s.api.coordination.v1.Lease"},
 	"apis__events.k8s.io__v1":       {"io.k8s.api.events.v1.Event"},
+	"apis__rbac.authorization.k8s.io__v1": {
+		"io.k8s.api.rbac.v1.ClusterRole", "io.k8s.api.rbac.v1.ClusterRoleBinding", "io.k8s.api.rbac.v1.Role", "io.k8s.api.rbac.v1.RoleBinding",
+	},
 }
 
 func main() {

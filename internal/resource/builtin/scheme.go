@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/events"
 	eventsv1 "k8s.io/kubernetes/pkg/apis/events/v1"
+	"k8s.io/kubernetes/pkg/apis/rbac"
+	rbacv1 "k8s.io/kubernetes/pkg/apis/rbac/v1"
 )
 
 // NewScheme makes a scheme of the groups that are served: internal types and versions, with Kubernetes'
@@ -31,6 +33,7 @@ func NewScheme() *runtime.Scheme {
 		batch.AddToScheme, batchv1.AddToScheme,
 		coordination.AddToScheme, coordinationv1.AddToScheme,
 		events.AddToScheme, eventsv1.AddToScheme,
+		rbac.AddToScheme, rbacv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			panic(fmt.Sprintf("builtin: register types: %v", err))
@@ -41,6 +44,7 @@ func NewScheme() *runtime.Scheme {
 	for _, gv := range []schema.GroupVersion{
 		corev1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion, appsv1.SchemeGroupVersion,
 		batchv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion, eventsv1.SchemeGroupVersion,
+		rbacv1.SchemeGroupVersion,
 	} {
 		if err := scheme.SetVersionPriority(gv); err != nil {
 			panic(fmt.Sprintf("builtin: version priority: %v", err))
