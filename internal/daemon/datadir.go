@@ -37,7 +37,7 @@ func openDataDir(path string) (*dataDir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("daemon: make the data directory: %w", err)
 	}
-	if err := os.Chmod(path, 0o700); err != nil {
+	if err := makePrivate(path); err != nil {
 		return nil, fmt.Errorf("daemon: make the data directory private: %w", err)
 	}
 	d := &dataDir{path: path}
@@ -58,6 +58,19 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// makePrivate keeps everybody out whom nobody let in: 0710 is how 0700 shows when some users may pass through
+// (process.Reach), and a chmod would shut them out.
+func makePrivate(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm() == 0o710 {
+		return nil
+	}
+	return os.Chmod(path, 0o700)
 }
 
 // claim writes this process's id into the lock and removes what the last holder left behind.

@@ -47,7 +47,7 @@ type Options struct {
 	Runtime *process.Runtime
 	Reader  controller.Reader
 	Writer  controller.Writer // Tracked, so that each reconcile sees what the last one wrote
-	Dir     string            // a directory of the operator's own, for the files that Pods are given
+	Dir     string            // a directory of the operator's own, for the files that Pods are given, in the daemon's private one
 
 	NodeName   string           // empty: the machine's name
 	HostImages []string         // image names, or patterns as of path.Match, that mean this machine's programs; nil: host

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,7 +104,7 @@ func (op *Operator) act(ctx context.Context, pod *corev1.Pod, o *observation, p 
 	}
 	for _, c := range p.start {
 		spec := c.launch
-		if _, err := op.Runtime.Ensure(ctx, spec); err != nil {
+		if err := op.launch(ctx, spec); err != nil {
 			op.refuse(spec.ID, err.Error())
 			failed = append(failed, err)
 			continue
@@ -130,6 +131,18 @@ func (op *Operator) act(ctx context.Context, pod *corev1.Pod, o *observation, p 
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// launch starts an attempt. A user of its own must be able to reach its labels and data, which lie below the
+// daemon's private directory.
+func (op *Operator) launch(ctx context.Context, spec process.Spec) error {
+	if spec.User != nil {
+		if err := process.Reach(filepath.Dir(op.Dir), *spec.User); err != nil {
+			return err
+		}
+	}
+	_, err := op.Runtime.Ensure(ctx, spec)
+	return err
 }
 
 // clear ends and forgets the processes of Pods that had this name before, and tells whether all are gone.
