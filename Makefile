@@ -91,7 +91,7 @@ e2e: race kubectl ## kubectl and real processes against the daemon built with -r
 
 .PHONY: robustness
 robustness: race kubectl ## kill -9 under load, many rounds (ROUNDS=100)
-	cd test && OPERATORD_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 60m -v -run 'TestS10|TestWatchesResume' ./e2e/
+	cd test && OPERATORD_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 60m -v -run 'TestS10|TestS62|TestRestoreSurvives' ./e2e/
 
 .PHONY: chaos
 chaos: race kubectl ## kill members, leaders and the daemon at random, and watch it heal (ROUNDS=100)

@@ -90,7 +90,8 @@ Then break it:
   kubectl patch cluster demo --type merge -p '{"spec":{"members":5}}'
   %[2]s plan cluster demo --data-dir %[1]s
                                                  # what the operator would do next
-  kill -9 $(cat %[1]s/lock) ; make run           # members keep their pids and are adopted
+  kill -9 $(cat %[1]s/lock)
+                                                 # then make run again: members keep their pids and are adopted
 
 Ctrl-C stops the daemon and leaves the members running.
 

@@ -69,7 +69,11 @@ func prepare(t *testing.T, args ...string) *env {
 func prepareIn(t *testing.T, o daemon.Options) *env {
 	t.Helper()
 	o.Env = append(o.Env, "GORACE=halt_on_error=1")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	if deadline, ok := t.Deadline(); ok {
+		ctx, cancel = context.WithDeadline(t.Context(), deadline.Add(-10*time.Second)) // time to clean up
+	}
 	d := daemon.New(o)
 	t.Cleanup(func() {
 		cancel()

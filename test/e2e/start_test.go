@@ -14,6 +14,7 @@ import (
 // S80: many daemons with port 0, in parallel pairs, ended at random: no clash of ports, one line that says
 // where it serves, and nothing left behind.
 func TestS80ManyStarts(t *testing.T) {
+	t.Parallel()
 	var group sync.WaitGroup
 	for range 2 {
 		group.Go(func() {
