@@ -184,6 +184,15 @@ func (o *Object) Hub(v *resource.Version) (resource.Object, error) {
 	return obj, nil
 }
 
+// Decoded tells the hub form that Hub would make, to a writer's Object: it is the writer's no longer. It must be
+// exactly what decoding the stored value gives.
+func (o *Object) Decoded(v *resource.Version, obj resource.Object) {
+	obj.SetResourceVersion(o.ResourceVersion())
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.form(v).hub = weak.Make(&decoded{obj})
+}
+
 // Fields are the values of the version's selectable fields, without metadata.name and metadata.namespace.
 func (o *Object) Fields(v *resource.Version) (fields.Set, error) {
 	if v.Fields.Values == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"operatord.io/operatord/internal/resource"
@@ -60,7 +61,13 @@ func (r *request) put(obj resource.Object, key string, was *storage.KV) (*watchc
 	if err != nil {
 		return nil, r.written(err, obj.GetName())
 	}
-	return r.cfg.Cache.Object(r.Kind, kv), nil
+	o := r.cfg.Cache.Object(r.Kind, kv)
+	if u, ok := obj.(*unstructured.Unstructured); ok && r.Version == r.Kind.Stored && !hasFloats(u.Object) {
+		// The next write of the object needn't decode it. Whole numbers may be floats here and integers
+		// in what is stored, and typed objects differ in what is nil and what is empty.
+		o.Decoded(r.Version, obj)
+	}
+	return o, nil
 }
 
 // remove deletes a key that is at a revision, with errors as put's, and returns the revision of the deletion.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -414,4 +415,33 @@ func TestCreateOnUpdate(t *testing.T) {
 	}
 	res, err = s.update(configMaps, "default", "l", `{"metadata":{"name":"l"}}`)
 	s.refused(res, err, 404, metav1.StatusReasonNotFound, `configmaps "l" not found`)
+}
+
+// What a write remembers as an object's decoded form is what decoding the stored value gives.
+func TestWrittenIsWhatIsDecoded(t *testing.T) {
+	s := newServer(t)
+	s.declare("")
+	check := func(res *rest.Result, err error) {
+		t.Helper()
+		s.must(res, err)
+		o, v := res.Object, s.on(widgets, "", "").Version
+		kept, err := o.Hub(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded, err := watchcache.NewObject(o.Kind(), o.KV(), o.Rev()).Hub(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(kept, decoded) {
+			t.Errorf("kept    %#v\ndecoded %#v", kept, decoded)
+		}
+	}
+	check(s.create(widgets, "default", `{"metadata":{"name":"a","labels":{"l":"1"},"finalizers":["test.io/x"],
+		"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]},"spec":{"n":1,"f":1.0,"big":9007199254740993,"null":null,"list":[{}]}}`))
+	check(s.patch(widgets, "default", "a", types.MergePatchType, `{"spec":{"f":2.0,"g":0.5,"x":{"y":[]}},"metadata":{"annotations":{"a":"b"}}}`))
+	check(s.patch(widgets, "default", "a", types.MergePatchType, `{"spec":{"f":null,"g":null}}`))
+	check(s.patch(widgets, "default", "a", types.MergePatchType, `{"status":{"ready":true}}`, "status"))
+	check(s.patch(widgets, "default", "a", types.ApplyPatchType, `{"apiVersion":"test.io/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"z":1}}`))
+	check(s.delete(widgets, "default", "a"))
 }
