@@ -70,10 +70,11 @@ func prepareIn(t *testing.T, o daemon.Options) *env {
 	t.Helper()
 	o.Env = append(o.Env, "GORACE=halt_on_error=1")
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	if deadline, ok := t.Deadline(); ok {
-		ctx, cancel = context.WithDeadline(t.Context(), deadline.Add(-10*time.Second)) // time to clean up
+	deadline, ok := t.Deadline()
+	if !ok {
+		deadline = time.Now().Add(time.Hour)
 	}
+	ctx, cancel := context.WithDeadline(t.Context(), deadline.Add(-10*time.Second)) // time to clean up
 	d := daemon.New(o)
 	t.Cleanup(func() {
 		cancel()

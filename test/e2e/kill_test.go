@@ -444,12 +444,18 @@ func TestReboot(t *testing.T) {
 		t.Fatalf("the boot id stands in %d files of the run directory, want at least one a member", rewritten)
 	}
 	e.start()
-	after := e.ready("demo", 3)
-	for name, p := range e.pods("demo") {
-		if p.pid() == before[name].pid() {
-			t.Errorf("%s claims a process of before the reboot", name)
+	// The stored status says Ready until operators have looked, so wait for the processes first.
+	e.eventually("every member has a new process", func() error {
+		pods := e.pods("demo")
+		for name, old := range before {
+			p := pods[name]
+			if p == nil || p.pid() == old.pid() || !daemon.Alive(p.pid()) {
+				return fmt.Errorf("%s has not", name)
+			}
 		}
-	}
+		return nil
+	})
+	after := e.ready("demo", 3)
 	leads(e, "demo", after.Status.Leader)
 	if data, err := os.ReadFile(filepath.Join(e.dataOf(c, 1), "greeting")); err != nil || string(data) != "own" {
 		t.Errorf("data after the reboot: %q %v", data, err)
