@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -584,6 +585,23 @@ func TestStuckWatchIsCutOffAndDelaysNobody(t *testing.T) {
 	// What it would read now is a broken stream, not one that ended in order.
 	if _, err := io.Copy(io.Discard, chunked(t, stuck)); err == nil {
 		t.Error("the stream that was cut off ended in order")
+	}
+}
+
+func TestIdleWatchOverHTTP2StaysOpen(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	s := newServer(t, func(c *apiserver.Config) { c.WriteTimeout = timeout })
+	encrypted := httptest.NewUnstartedServer(s.Config.Handler)
+	encrypted.EnableHTTP2 = true
+	encrypted.StartTLS()
+	t.Cleanup(encrypted.Close)
+	w := (&server{Server: encrypted, t: t, client: encrypted.Client()}).open(configMaps + "?watch=1")
+	for _, name := range []string{"a", "b"} {
+		s.must(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
+		if e := w.next(); at(e, "object", "metadata", "name") != name {
+			t.Fatalf("got %v, want %s", e, name)
+		}
+		time.Sleep(2 * timeout) // the time for a write is over, and none is under way
 	}
 }
 

@@ -115,7 +115,14 @@ func (x *exchange) writeFlushed(b []byte) error {
 			return err
 		}
 	}
-	return x.rc.Flush()
+	if err := x.rc.Flush(); err != nil {
+		return err
+	}
+	if x.r.ProtoMajor == 2 {
+		// HTTP/2 resets a stream when its deadline runs out, even if nothing is being written.
+		return x.rc.SetWriteDeadline(time.Time{})
+	}
+	return nil
 }
 
 // endStream tells the client why its watch ends if it must know.
