@@ -156,16 +156,16 @@ func (c *copies) settle(dir string) {
 	}
 }
 
-// failure is why the last copy to dir failed, and when; nil if none did, or a new one runs.
-func (c *copies) failure(dir string) (error, time.Time) {
+// failure is when and why the last copy to dir failed; nil if none did, or a new one runs.
+func (c *copies) failure(dir string) (time.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := c.jobs[dir]
 	if j == nil || !j.ended() {
-		return nil, time.Time{}
+		return time.Time{}, nil
 	}
 	j.told = true
-	return j.err, j.at
+	return j.at, j.err
 }
 
 func (j *job) ended() bool {

@@ -75,7 +75,7 @@ func TestFailedCopiesAreToldOnceThenBegunAgain(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		<-c.hints
-		if err, at := c.failure("/dir"); !errors.Is(err, full) || !at.Equal(time.Now()) || begun.Load() != 2 {
+		if at, err := c.failure("/dir"); !errors.Is(err, full) || !at.Equal(time.Now()) || begun.Load() != 2 {
 			t.Errorf("failed with %v at %s, begun %d times", err, at, begun.Load())
 		}
 	})

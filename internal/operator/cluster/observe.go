@@ -98,7 +98,7 @@ func (op *Operator) observeBackup(r controller.Reader, cl *v1alpha1.Cluster, o *
 		return fmt.Errorf("the view of Backups holds a %T", obj)
 	}
 	o.Backup = backup
-	if err, at := op.copies.failure(op.restored(cl.UID)); err != nil && o.Now.Sub(at) < backupAgain && !at.After(o.Now) {
+	if at, err := op.copies.failure(op.restored(cl.UID)); err != nil && o.Now.Sub(at) < backupAgain && !at.After(o.Now) {
 		var source *sourceError
 		o.Failed = !errors.As(err, &source)
 		o.Missing = fmt.Sprintf("Backup %q can't be restored: %v", name, err)

@@ -70,12 +70,7 @@ func TestConvergesFromAnything(t *testing.T) {
 func TestConvergesWhileCopiesGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(bubble{t}, func(t *rapid.T) {
-			w := newModel(t.Fatalf, func(w *model) {
-				w.patience, w.disk.turns = 0, make(chan struct{})
-				for name, content := range backupFiles {
-					w.disk.seed("/backup/"+name, content)
-				}
-			})
+			w := newModel(t.Fatalf, slowly)
 			defer func() { w.op.Close() }()
 			declare(t, w)
 			walk(t, w, rapid.IntRange(0, 60).Draw(t, "steps"))
@@ -85,43 +80,12 @@ func TestConvergesWhileCopiesGoOn(t *testing.T) {
 	})
 }
 
-// TestASlowActionIsOneAction: it is counted and told when it is done, once, and so are those behind it.
-func TestASlowActionIsOneAction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newModel(t.Fatalf, func(w *model) {
-			w.patience, w.disk.turns = 0, make(chan struct{})
-			for name, content := range backupFiles {
-				w.disk.seed("/backup/"+name, content)
-			}
-		})
-		defer func() { w.op.Close() }()
-		w.put(&v1alpha1.Cluster{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo", UID: "cluster-uid", Generation: 1},
-			Spec:       v1alpha1.ClusterSpec{Members: 2, RestoreFrom: "b"},
-		})
-		makeBackup(w)
-		for range 3 * len(backupFiles) { // of the backup, and of two members' data
-			for range 3 {
-				w.look()
-				w.reconcile()
-			}
-			w.disk.turns <- struct{}{}
-			synctest.Wait()
-		}
-		for range 8 {
-			for _, name := range slices.Sorted(maps.Keys(w.pods)) {
-				kubelet(w, w.pods[name])
-			}
-			w.look()
-			w.reconcile()
-		}
-		if want := map[string]int{"restore": 1, "create": 2, "elect": 1}; !maps.Equal(w.acted, want) {
-			t.Errorf("counted %v, want %v\n%s", w.acted, want, w.describe())
-		}
-		if want := map[string]int{"Restored": 1, "MemberCreated": 2, "LeaderElected": 1}; !maps.Equal(w.events, want) {
-			t.Errorf("told %v, want %v", w.events, want)
-		}
-	})
+// slowly has each file's copy wait for its turn, and the operator go on meanwhile.
+func slowly(w *model) {
+	w.patience, w.disk.turns = 0, make(chan struct{})
+	for name, content := range backupFiles {
+		w.disk.seed("/backup/"+name, content)
+	}
 }
 
 // bubble keeps rapid from asking for the test's deadline, which a bubble has none of.
