@@ -112,7 +112,8 @@ func Run(ctx context.Context, cfg Config) error {
 	for _, o := range s.operators {
 		group.Go(func() error { return clean(work, o.run(work)) })
 	}
-	web := s.listeners.serve(s.apiHandler(), s.plainHandler(), cfg.Log)
+	api := s.apiHandler()
+	web := s.listeners.serve(api, s.plainHandler(api), cfg.Log)
 
 	err = s.becomeReady(ctx, work)
 	if err == nil {
@@ -174,13 +175,12 @@ func (s *server) becomeReady(ctx, work context.Context) error {
 }
 
 // plainHandler serves the second address: metrics, and health as the API serves it.
-func (s *server) plainHandler() http.Handler {
+func (s *server) plainHandler(api http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.metrics.Handler())
-	health := s.apiHandler()
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		mux.Handle(path, health)
-		mux.Handle(path+"/", health)
+		mux.Handle(path, api)
+		mux.Handle(path+"/", api)
 	}
 	return mux
 }
