@@ -62,7 +62,7 @@ var rules = []rule{
 	{path: "internal/operator/...", ours: operatorMay(), why: operatorWhy},
 	{path: "internal/process/shim", std: []string{"syscall", "unsafe"}, bare: true,
 		why: "the shim must start before anything heavy is initialised and stay small: it is the parent of every process"},
-	{path: "internal/member", bare: true,
+	{path: "internal/member", std: []string{"syscall", "unsafe"}, bare: true,
 		why: "a member starts from the same early hook as the shim, before anything heavy is initialised"},
 	{path: "internal/process", ours: []string{"internal/process/shim"}, only: []string{"golang.org/x/sys"},
 		why: "running processes needs no notion of a Pod"},
