@@ -52,6 +52,7 @@ type Watch struct {
 
 	close  sync.Once
 	closed chan struct{}
+	mu     sync.Mutex // history, between Next and Close
 }
 
 // Watch opens a watch. Errors are API errors about the options; whatever else goes wrong (the revision is
@@ -155,7 +156,12 @@ func (w *Watch) Progress(rev uint64) {
 // Close ends the watch; Next returns io.EOF from then on. It may be called more than once.
 func (w *Watch) Close() {
 	w.close.Do(func() {
+		w.mu.Lock()
 		close(w.closed)
+		if w.history != nil {
+			w.history.Close() // Next may never be called again
+		}
+		w.mu.Unlock()
 		w.cache.leave(w.m.kind, w.ring)
 	})
 }
@@ -384,7 +390,7 @@ func (w *Watch) catchUp(ctx context.Context) error {
 		if err != nil {
 			return w.lost(err)
 		}
-		w.history = h
+		w.open(h)
 	}
 	if p := w.history.Progress(); p > w.rev && w.ring.covers(p) {
 		w.at(p)
@@ -486,10 +492,25 @@ func (w *Watch) fail(err error) error {
 	return err
 }
 
+// open takes a watcher of the store's to read the history with.
+func (w *Watch) open(h storage.Watcher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.history = h
+	select {
+	case <-w.closed:
+		h.Close()
+	default:
+	}
+}
+
 // release gives up the store's watcher.
 func (w *Watch) release() {
-	if w.history != nil {
-		w.history.Close()
-		w.history = nil
+	if w.history == nil {
+		return
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.history.Close()
+	w.history = nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -288,6 +289,50 @@ func TestWatchCloseWakesNext(t *testing.T) {
 	if err := <-done; !errors.Is(err, io.EOF) {
 		t.Fatalf("got %v, want io.EOF", err)
 	}
+}
+
+// A watch that is given up while it reads the history leaves nothing open in the store.
+func TestWatchCloseWhileBehind(t *testing.T) {
+	f := newFixture(t)
+	a := f.put(f.widget, thing{name: "a"})
+	b := f.put(f.widget, thing{name: "b"})
+	f.cache.Close()
+	store := &counting{Store: f.store}
+	f.cache = watchcache.New(store, f.reg, f.cacheOf)
+	s := f.watch(f.widget, watchcache.ListOptions{ResourceVersion: rev(a)})
+	s.expect(at(watchcache.Added, "b", b))
+	if n := store.open.Load(); n != 1 {
+		t.Fatalf("%d watches of the store's history are open, want 1", n)
+	}
+	s.Close()
+	if n := store.open.Load(); n != 0 {
+		t.Errorf("%d watches of the store's history are open after the close", n)
+	}
+}
+
+// counting is a store that counts the open watches of single kinds.
+type counting struct {
+	storage.Store
+	open atomic.Int32
+}
+
+func (c *counting) Watch(ctx context.Context, prefix string, after storage.Rev) (storage.Watcher, error) {
+	w, err := c.Store.Watch(ctx, prefix, after)
+	if err != nil || prefix == "" {
+		return w, err
+	}
+	c.open.Add(1)
+	return &counted{Watcher: w, close: sync.OnceFunc(func() { c.open.Add(-1) })}, nil
+}
+
+type counted struct {
+	storage.Watcher
+	close func()
+}
+
+func (c *counted) Close() {
+	c.close()
+	c.Watcher.Close()
 }
 
 func TestWatchOfAFutureStreamingListIsTooLarge(t *testing.T) {
