@@ -291,7 +291,12 @@ func person(t *rapid.T, w *model) {
 	case "stranger":
 		name := memberName("demo", rapid.IntRange(0, 6).Draw(t, "ordinal"))
 		if w.pods[name] == nil {
-			w.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: w.newUID(), CreationTimestamp: seconds(w.clock)}})
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: w.newUID(), CreationTimestamp: seconds(w.clock)}}
+			if rapid.Bool().Draw(t, "of an earlier Cluster") {
+				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(cl, v1alpha1.GroupVersion.WithKind("Cluster"))}
+				pod.OwnerReferences[0].UID = "an-earlier-cluster"
+			}
+			w.put(pod)
 			w.look()
 		}
 	case "no stranger":
