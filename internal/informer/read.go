@@ -117,20 +117,24 @@ func (s *Set) parse(ctx context.Context, revision string) (uint64, error) {
 }
 
 // WaitFor waits until every event up to a revision is in the views of some kinds, or of all. It works while
-// nothing of these kinds is written.
+// nothing of these kinds is written. The set must run.
 func (s *Set) WaitFor(ctx context.Context, rev uint64, kinds ...schema.GroupKind) error {
-	var views []*view
-	s.mu.Lock()
 	if len(kinds) == 0 {
-		for _, v := range s.views {
-			views = append(views, v)
+		for _, k := range s.reg.Kinds() {
+			kinds = append(kinds, k.GroupKind)
 		}
 	}
+	views := make([]*view, 0, len(kinds))
 	for _, gk := range kinds {
-		if v := s.views[gk]; v != nil {
+		v, err := s.viewOf(ctx, gk)
+		if err != nil {
+			return err
+		}
+		if v != nil {
 			views = append(views, v)
 		}
 	}
+	s.mu.Lock()
 	for _, v := range views {
 		v.want(rev) // all at once, then one after the other
 	}
@@ -151,6 +155,19 @@ func (s *Set) WaitFor(ctx context.Context, rev uint64, kinds ...schema.GroupKind
 		}
 	}
 	return nil
+}
+
+// viewOf is a kind's view, nil if the kind isn't served. A kind is served a moment before its view is opened:
+// that is waited for, because without a view the kind looks as if it had no objects.
+func (s *Set) viewOf(ctx context.Context, gk schema.GroupKind) (v *view, err error) {
+	err = s.until(ctx, gk, func() bool {
+		if v = s.views[gk]; v != nil {
+			return true
+		}
+		_, served := s.reg.ByKind(gk)
+		return !served
+	})
+	return v, err
 }
 
 // HasSynced tells whether every kind that is served has its view filled.

@@ -79,6 +79,9 @@ func (s *Set) Run(ctx context.Context) error {
 				feeds.Go(func() { s.feed(ctx, v) })
 			}
 		}
+		s.mu.Lock()
+		s.wake() // also for those who wait for the view of a kind that is no longer served
+		s.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

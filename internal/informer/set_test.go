@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -161,6 +162,32 @@ func TestWaitForWhileNothingOfAKindIsWritten(t *testing.T) {
 	if err := w.set.AtLeast(ctx, "x"); err == nil {
 		t.Error("x is a revision")
 	}
+}
+
+// Between the moment at which a kind is served and the one at which its view is opened, the kind must not look as
+// if it had no objects.
+func TestWaitForAKindWithoutAView(t *testing.T) {
+	w := newWorld(t, t.TempDir(), watchcache.Options{})
+	impatient, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := w.set.AtLeastOf(impatient, "1", configMaps); !errors.Is(err, context.Canceled) {
+		t.Errorf("one kind: got %v, want to wait", err)
+	}
+	if err := w.set.AtLeastOf(impatient, "1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("all kinds: got %v, want to wait", err)
+	}
+	w.do(w.set.AtLeastOf(impatient, "1", widgets)) // which nobody serves
+	w.do(w.Create(ctx, namespace("default")))
+	w.do(w.Create(ctx, configMap("default", "a")))
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error)
+	go func() { done <- w.set.Run(running) }()
+	w.do(w.set.AtLeastOf(ctx, "", configMaps))
+	if _, err := w.set.Get(configMaps, key("default", "a")); err != nil {
+		t.Error(err)
+	}
+	stop()
+	<-done
 }
 
 // S16: a feed that loses its place in history lists again; what went meanwhile is deleted with the last
