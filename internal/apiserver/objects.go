@@ -141,12 +141,13 @@ func (x *exchange) writeList(l *watchcache.List) {
 			x.writePartialProtobufList(l)
 			return
 		}
+		var obj []byte
 		x.writeItems(l, x.accept.convert.GroupVersion().String(), x.accept.convert.Kind, func(dst []byte, o *watchcache.Object) ([]byte, error) {
-			b, err := o.JSON(x.version)
-			if err != nil {
+			var err error
+			if obj, err = o.AppendJSON(obj[:0], x.version); err != nil {
 				return dst, err
 			}
-			return table.AppendPartial(dst, b, x.accept.convert.Version)
+			return table.AppendPartial(dst, obj, x.accept.convert.Version)
 		})
 	default:
 		x.fail(notAcceptable(fmt.Sprintf("you requested %s, but the requested object is a list (%s)", x.accept.convert.Kind, goType(x.kind, x.kind.ListKind))))

@@ -1,6 +1,9 @@
 package table
 
-import "errors"
+import (
+	"bytes"
+	"errors"
+)
 
 var errNoObject = errors.New("table: the value is not a JSON object")
 
@@ -46,12 +49,19 @@ func space(b []byte, i int) int {
 
 // skipString returns the index behind the string that starts at i.
 func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
+	i++
+	for i < len(b) {
+		j := bytes.IndexByte(b[i:], '"')
+		if j < 0 {
+			break
+		}
+		escapes := 0
+		for k := i + j - 1; k >= i && b[k] == '\\'; k-- {
+			escapes++
+		}
+		i += j + 1
+		if escapes%2 == 0 {
+			return i
 		}
 	}
 	return len(b)
