@@ -389,6 +389,25 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// A patch or an update that makes an object needs the right to create it.
+func TestCreateByPatchIsAuthorized(t *testing.T) {
+	s := newServer(t, func(c *apiserver.Config) {
+		c.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetVerb() == "create" && a.GetResource() != "namespaces" {
+				return authorizer.DecisionDeny, "", nil
+			}
+			return authorizer.DecisionAllow, "", nil
+		})
+	})
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
+	a := s.must(403, "PATCH", configMaps+"/a?fieldManager=m", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, "Content-Type", "application/apply-patch+yaml")
+	if want := `configmaps "a" is forbidden: User "admin" cannot create resource "configmaps" in API group "" in the namespace "default"`; at(a.json(t), "message") != want {
+		t.Errorf("%s, want %s", a.body, want)
+	}
+	s.must(403, "PUT", leases, `{"metadata":{"name":"l"},"spec":{"holderIdentity":"x","leaseDurationSeconds":1}}`, "Content-Type", "application/json")
+	s.must(404, "PATCH", configMaps+"/a", `{}`, "Content-Type", "application/merge-patch+json")
+}
+
 func TestTooManyRequests(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s := newServer(t, func(c *apiserver.Config) {

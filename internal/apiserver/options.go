@@ -6,10 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -247,20 +244,4 @@ func (x *exchange) typedBody() (rest.Body, error) {
 	}
 	data, err := x.body()
 	return rest.Body{Data: data, MediaType: media}, err
-}
-
-// managerOf makes a field manager's name of a User-Agent: what stands before the first slash, printable.
-func managerOf(userAgent string) string {
-	name, _, _ := strings.Cut(userAgent, "/")
-	var b strings.Builder
-	for _, r := range name {
-		if !unicode.IsPrint(r) {
-			continue
-		}
-		if b.Len()+utf8.RuneLen(r) > validation.FieldManagerMaxLength {
-			break
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

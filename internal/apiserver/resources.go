@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/types"
 
+	"operatord.io/operatord/internal/apiserver/auth"
 	"operatord.io/operatord/internal/apiserver/rest"
 )
 
@@ -213,9 +215,6 @@ func (x *exchange) create() {
 		x.fail(err)
 		return
 	}
-	if opts.FieldManager == "" {
-		opts.FieldManager = managerOf(x.r.UserAgent())
-	}
 	x.result(x.s.cfg.Verbs.Create(x.ctx, x.rest(name), body, opts))
 }
 
@@ -235,10 +234,9 @@ func (x *exchange) update() {
 		x.fail(err)
 		return
 	}
-	if opts.FieldManager == "" {
-		opts.FieldManager = managerOf(x.r.UserAgent())
-	}
-	x.result(x.s.cfg.Verbs.Update(x.ctx, x.rest(name), body, opts))
+	about := x.rest(name)
+	about.MayCreate = x.mayCreate
+	x.result(x.s.cfg.Verbs.Update(x.ctx, about, body, opts))
 }
 
 // patchTypes are what a PATCH may be, in the order in which they are told.
@@ -280,10 +278,16 @@ func (x *exchange) patch() {
 		x.fail(err)
 		return
 	}
-	if opts.FieldManager == "" {
-		opts.FieldManager = managerOf(x.r.UserAgent())
-	}
-	x.result(x.s.cfg.Verbs.Patch(x.ctx, x.rest(name), pt, body, opts))
+	about := x.rest(name)
+	about.MayCreate = x.mayCreate
+	x.result(x.s.cfg.Verbs.Patch(x.ctx, about, pt, body, opts))
+}
+
+// mayCreate asks whether the user of an update or a patch may create the object, which isn't there.
+func (x *exchange) mayCreate(ctx context.Context) error {
+	a := x.attributes()
+	a.Verb = "create"
+	return auth.Check(ctx, x.s.cfg.Authorizer, a)
 }
 
 func (x *exchange) delete() {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"operatord.io/operatord/internal/apiserver/discovery"
+	"operatord.io/operatord/internal/apiserver/rest"
 )
 
 // A review is a question in the form of an object: it is answered, never stored.
@@ -134,7 +135,7 @@ func (x *exchange) review(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	if _, self := obj.(*authenticationv1.SelfSubjectReview); !self {
 		manager := opts.FieldManager
 		if manager == "" {
-			manager = managerOf(x.r.UserAgent())
+			manager = rest.ManagerOf(x.r.UserAgent())
 		}
 		if obj, err = x.s.reviews.own(obj, gvk, manager); err != nil {
 			return nil, err

@@ -49,7 +49,7 @@ func (v *Verbs) request(ctx context.Context, a Attributes, verb string, dryRun [
 		warnings:   &warnings{},
 	}
 	if r.manager == "" {
-		r.manager = prefixFromUserAgent(a.UserAgent)
+		r.manager = ManagerOf(a.UserAgent)
 	}
 	ctx = genericrequest.WithNamespace(ctx, a.Namespace)
 	ctx = genericrequest.WithRequestInfo(ctx, &genericrequest.RequestInfo{
@@ -125,9 +125,10 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// prefixFromUserAgent is the field manager of a client that names none: what stands before the first slash.
-func prefixFromUserAgent(u string) string {
-	m, _, _ := strings.Cut(u, "/")
+// ManagerOf is the field manager of a client that names none: what stands before the first slash of its
+// User-Agent, printable.
+func ManagerOf(userAgent string) string {
+	m, _, _ := strings.Cut(userAgent, "/")
 	var b strings.Builder
 	for _, c := range m {
 		if !unicode.IsPrint(c) {
