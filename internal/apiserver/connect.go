@@ -29,7 +29,7 @@ func errConnect(gr schema.GroupResource, subresource string) error {
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusNotImplemented,
 		Reason:  "NotImplemented",
-		Message: fmt.Sprintf("%s/%s is not served: workloads are processes of this machine, look at them there", gr.Resource, subresource),
+		Message: fmt.Sprintf("%s/%s is not served: containers are processes of this machine; status.containerStatuses[].containerID says which", gr.Resource, subresource),
 		Details: &metav1.StatusDetails{Kind: gr.Resource + "/" + subresource},
 	}}
 }
