@@ -45,11 +45,6 @@ const (
 	drainWait = 5 * time.Second
 )
 
-// Results are the values of the label result in Metrics.Reconciled, so that series can start at zero.
-func Results() []string {
-	return []string{"success", "requeue", "error", "conflict", "terminal", "panic"}
-}
-
 // NewLoop makes a loop. Keys may be added at once; Run must be called, for it owns the queue.
 func NewLoop[K comparable](o LoopOptions[K]) *Loop[K] {
 	if o.Workers <= 0 {

@@ -82,12 +82,6 @@ func (c *Controller) mapped(w Watch, obj Object) (keys []Key) {
 	return w.Map(c.opts.Source, obj)
 }
 
-// Name is the operator's name.
-func (c *Controller) Name() string { return c.opts.Name }
-
-// For is the kind whose objects are reconciled.
-func (c *Controller) For() schema.GroupKind { return c.opts.For }
-
 // Enqueue has a key looked at as soon as a worker is free.
 func (c *Controller) Enqueue(key Key) { c.loop.Add(key) }
 

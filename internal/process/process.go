@@ -128,8 +128,6 @@ var (
 	ErrOver = errors.New("the process is over")
 	// ErrAlive: something of it is still running.
 	ErrAlive = errors.New("the process is still alive")
-	// ErrClosed: the runtime was closed.
-	ErrClosed = errors.New("the process runtime is closed")
 )
 
 // LeftoverError: processes that outlived their shim can't be killed, or not be told from strangers, so
