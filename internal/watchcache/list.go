@@ -135,7 +135,7 @@ func (c *Cache) listView(ctx context.Context, m *matcher, opts *ListOptions) (st
 	exact := opts.Match == "Exact" || (opts.Match == "" && opts.Limit > 0)
 	if rev > 0 && exact {
 		// A revision that is only just being written may be waited for, as for one that isn't exact.
-		if rev > c.store.Status().Rev {
+		if rev > storage.Rev(c.progress.Load()) {
 			if _, err := c.notOlder(ctx, rev); err != nil {
 				return nil, "", err
 			}

@@ -30,7 +30,7 @@ func (c *Cache) View(ctx context.Context, resourceVersion string) (storage.View,
 }
 
 func (c *Cache) notOlder(ctx context.Context, rev storage.Rev) (storage.View, error) {
-	if c.store.Status().Rev >= rev {
+	if storage.Rev(c.progress.Load()) >= rev { // which the store has passed too
 		return c.view(ctx, storage.NotOlder(rev))
 	}
 	wait, cancel := context.WithTimeout(ctx, freshFor)
