@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +25,8 @@ func Reach(dir string, u User) error {
 	if u.UID == 0 || u.UID == st.Uid || st.Mode&0o001 != 0 {
 		return nil
 	}
+	reaching.Lock()
+	defer reaching.Unlock()
 	list, err := readACL(dir, st.Mode)
 	if err != nil {
 		return fmt.Errorf("let user %d into %s: read its access control list: %w", u.UID, dir, err)
@@ -36,6 +39,10 @@ func Reach(dir string, u User) error {
 	}
 	return nil
 }
+
+// reaching is held from the reading of a list to its writing, so that of two users that are let in at once neither
+// is lost.
+var reaching sync.Mutex
 
 // aclAttribute holds a list as the kernel takes it: a version, then entries of tag, permissions and id, sorted
 // by tag and id (linux/posix_acl_xattr.h).

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -58,5 +59,35 @@ func TestReachLetsOneUserThrough(t *testing.T) {
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o710 {
 		t.Errorf("mode %v, %v; want 0710: nobody but the owner may list it", info.Mode(), err)
+	}
+}
+
+func TestReachOfManyAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const many = 50
+	var users sync.WaitGroup
+	for i := range many {
+		users.Go(func() {
+			if err := Reach(dir, User{UID: uint32(60000 + i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	users.Wait()
+	list, err := readACL(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := 0
+	for _, e := range list {
+		if e.tag == aclUser {
+			in++
+		}
+	}
+	if in != many {
+		t.Errorf("%d users were let in, want %d", in, many)
 	}
 }
