@@ -18,8 +18,8 @@ import (
 // Object is one stored object at one revision. It is immutable and shared; everything it returns is shared
 // too and must not be changed. All methods may be called concurrently.
 //
-// What it makes from the stored bytes is kept by weak pointers: made at most once while somebody uses it,
-// and dropped under memory pressure.
+// What it makes from the stored bytes is kept by weak pointers alone, so until the next collection of garbage: a
+// burst of readers shares it, and what nobody has asked for lately costs nothing.
 type Object struct {
 	kind   *resource.Kind
 	kv     *storage.KV
