@@ -16,6 +16,7 @@ import (
 	"operatord.io/operatord/internal/controller"
 	"operatord.io/operatord/internal/operator/cluster"
 	"operatord.io/operatord/internal/operator/crd"
+	"operatord.io/operatord/internal/operator/event"
 	"operatord.io/operatord/internal/operator/garbagecollector"
 	"operatord.io/operatord/internal/operator/namespace"
 	"operatord.io/operatord/internal/operator/pod"
@@ -52,6 +53,7 @@ func makers() []maker {
 	return []maker{
 		{name: namespace.Name, make: makeNamespace},
 		{name: garbagecollector.Name, make: makeGarbageCollector},
+		{name: event.Name, make: makeEvent},
 		{name: "cluster", make: makeCluster, crds: api.CRDs, kinds: []schema.GroupKind{clusterKind, backupKind}},
 		{name: "pod", make: makePod},
 	}
@@ -151,6 +153,12 @@ func makeGarbageCollector(s *server, p parts) (*operator, error) {
 		Metrics: s.controllerMetrics(), Queue: s.metrics.Workqueue(), Log: p.log,
 	})
 	return &operator{run: op.Run}, nil
+}
+
+func makeEvent(s *server, p parts) (*operator, error) {
+	o := s.controllerOptions(p)
+	o.For, o.Reconciler = event.Kind(), event.New(event.Options{Reader: s.informers, Writer: p.writer, Log: p.log})
+	return &operator{run: controller.New(o).Run}, nil
 }
 
 func makeCluster(s *server, p parts) (*operator, error) {
