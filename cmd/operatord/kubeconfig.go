@@ -26,8 +26,11 @@ certificate that the data directory's authority signs.`,
 		Example: `  export KUBECONFIG=$(mktemp); operatord kubeconfig > $KUBECONFIG
   operatord kubeconfig --user alice --group developers > alice.kubeconfig`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if user == "" {
+				if cmd.Flags().Changed("user") {
+					return errors.New("--user names nobody")
+				}
 				if len(groups) > 0 {
 					return errors.New("--group needs --user")
 				}
