@@ -154,6 +154,7 @@ func (w *watcher) adopt(id ID) {
 }
 
 func (w *watcher) add(id ID, pidfd, child int) {
+	w.forget(id) // a shim that ended before it had begun, if its end hasn't been noticed yet
 	dir, err := unix.InotifyAddWatch(w.inotify, w.r.attempt(id).dir, unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_ONLYDIR)
 	if err != nil {
 		w.r.log.Error("can't watch a process's directory: changes will be noticed late", "process", id.String(), "error", err)
@@ -284,8 +285,10 @@ func (w *watcher) wait() {
 			case w.inotify:
 				w.readInotify()
 			default:
+				// The number may have come to mean another shim's since the event.
 				w.mu.Lock()
 				id, ok := w.byPidfd[fd]
+				ok = ok && ended(fd)
 				w.mu.Unlock()
 				if ok {
 					w.forget(id)
