@@ -352,6 +352,10 @@ func TestPlanAndStep(t *testing.T) {
 	if p := s.must(200, "POST", widgets+"/a/step", "").json(t); at(p, "kind") != "step=true" {
 		t.Errorf("step %v", p)
 	}
+	if p := s.must(200, "POST", widgets+"/a/step?dryRun=All", "").json(t); at(p, "kind") != "step=false" {
+		t.Errorf("a dry run stepped: %v", p)
+	}
+	s.must(422, "POST", widgets+"/a/step?dryRun=Some", "")
 	s.must(404, "GET", widgets+"/none/plan", "")
 	s.must(405, "POST", widgets+"/a/plan", "")
 	s.must(405, "GET", widgets+"/a/step", "")
@@ -387,6 +391,7 @@ func TestTimeout(t *testing.T) {
 	if w.ended(); time.Since(opened) < 2500*time.Millisecond {
 		t.Errorf("a watch ended after %v", time.Since(opened))
 	}
+	s.open(widgets + "?watch=1&timeoutSeconds=-1").ended() // at once
 }
 
 // A patch or an update that makes an object needs the right to create it.

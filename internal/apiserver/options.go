@@ -169,8 +169,12 @@ func (x *exchange) listOptions(name string) (watchcache.ListOptions, *internalve
 		SendInitialEvents: o.SendInitialEvents,
 		AllowBookmarks:    o.AllowWatchBookmarks,
 	}
-	if o.TimeoutSeconds != nil {
-		out.Timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+	switch t := o.TimeoutSeconds; {
+	case t == nil:
+	case *t < 0:
+		out.Timeout = time.Nanosecond // over at once
+	default:
+		out.Timeout = time.Duration(*t) * time.Second
 	}
 	return out, &o, nil
 }

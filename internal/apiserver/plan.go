@@ -48,7 +48,7 @@ func (x *exchange) servePlan() bool {
 	case sub == "plan" && x.r.Method == http.MethodGet:
 		plan, err = x.s.cfg.Planner.Plan(x.ctx, x.kind.GroupKind, x.namespace(), name)
 	case sub == "step" && x.r.Method == http.MethodPost:
-		plan, err = x.s.cfg.Planner.Step(x.ctx, x.kind.GroupKind, x.namespace(), name)
+		plan, err = x.step(name)
 	default:
 		err = apierrors.NewMethodNotSupported(x.kind.GroupResource(), x.info.Verb)
 	}
@@ -58,4 +58,17 @@ func (x *exchange) servePlan() bool {
 	}
 	x.writeJSON(http.StatusOK, plan)
 	return true
+}
+
+// step takes one action, or says which, if it is a dry run.
+func (x *exchange) step(name string) (Plan, error) {
+	o, err := x.createOptions()
+	if err != nil {
+		return Plan{}, err
+	}
+	act := x.s.cfg.Planner.Step
+	if len(o.DryRun) > 0 {
+		act = x.s.cfg.Planner.Plan
+	}
+	return act(x.ctx, x.kind.GroupKind, x.namespace(), name)
 }
