@@ -191,6 +191,9 @@ func TestSubcommands(t *testing.T) {
 	if out, err := e.tryKubectl("", "--kubeconfig", file, "get", "secrets"); err == nil || !strings.Contains(out, "Forbidden") {
 		t.Errorf("alice reads secrets: %v %s", err, out)
 	}
+	if out, err := e.operatord("kubeconfig", "--data-dir", e.Dir(), "--user", ""); err == nil {
+		t.Errorf("a kubeconfig for nobody: %q", out)
+	}
 	if out, err := e.operatord("version"); err != nil || !strings.HasPrefix(out, "operatord ") {
 		t.Errorf("version: %v %q", err, out)
 	}
