@@ -98,6 +98,12 @@ func TestAuthorityThatCannotBeReadIsNotReplaced(t *testing.T) {
 	if _, err := openAuthority(d); err == nil || !strings.Contains(err.Error(), caKeyFile) {
 		t.Errorf("a torn key: %v, want an error that names it", err)
 	}
+	if err := os.Remove(d.file(caKeyFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openAuthority(d); err == nil || !strings.Contains(err.Error(), caKeyFile) {
+		t.Errorf("a lost key: %v, want an error that names it", err)
+	}
 }
 
 func TestTokenPersists(t *testing.T) {

@@ -53,7 +53,7 @@ func openAuthority(d *dataDir) (*authority, error) {
 	if err == nil {
 		return a, nil
 	}
-	if !errors.Is(err, os.ErrNotExist) {
+	if _, missing := os.Stat(d.file(caCertFile)); !errors.Is(missing, os.ErrNotExist) {
 		return nil, fmt.Errorf("daemon: certificate authority: %w (remove %s and %s to make a new one; clients then need new kubeconfigs)", err, d.file(caCertFile), d.file(caKeyFile))
 	}
 	return makeAuthority(d)
