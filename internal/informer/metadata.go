@@ -99,7 +99,7 @@ func (m *Metadata) InNamespace(namespace string) iter.Seq[*Item] {
 	sort.Slice(kinds, func(i, j int) bool { return kindBefore(kinds[i], kinds[j]) })
 	parts := make([]iter.Seq[*entry], len(kinds))
 	for i, gk := range kinds {
-		parts[i] = ascend(m.set.views[gk].snapshot(), namespace)
+		parts[i] = ascend(m.set.views[gk].snapshot(), namespace, "")
 	}
 	return items(parts...)
 }
@@ -112,7 +112,7 @@ func (m *Metadata) OfKind(gk schema.GroupKind) iter.Seq[*Item] {
 	if v == nil {
 		return items()
 	}
-	return items(ascend(v.snapshot(), ""))
+	return items(ascend(v.snapshot(), "", ""))
 }
 
 func items(parts ...iter.Seq[*entry]) iter.Seq[*Item] {

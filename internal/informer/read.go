@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -41,6 +42,9 @@ func (s *Set) List(gk schema.GroupKind, q Query) iter.Seq[Object] {
 			if q.Namespace != "" && e.Key.Namespace != q.Namespace {
 				continue
 			}
+			if !strings.HasPrefix(e.Key.Name, q.Prefix) {
+				continue
+			}
 			if q.Selector != nil && !q.Selector.Matches(labels.Set(e.meta.Labels)) {
 				continue
 			}
@@ -74,7 +78,7 @@ func (s *Set) query(gk schema.GroupKind, q Query) iter.Seq[*entry] {
 			return each(found)
 		}
 	}
-	return ascend(v.snapshot(), q.Namespace)
+	return ascend(v.snapshot(), q.Namespace, q.Prefix)
 }
 
 func each(entries []*entry) iter.Seq[*entry] {

@@ -111,7 +111,7 @@ func (s *Set) closeIfGone(v *view) bool {
 		return false
 	}
 	var out []change
-	for e := range ascend(v.snapshot(), "") {
+	for e := range ascend(v.snapshot(), "", "") {
 		out = s.remove(out, v, e.Key)
 	}
 	// The handlers run before a view of the same name can be opened: its objects must not overtake them.
@@ -241,7 +241,7 @@ func (s *Set) replace(out []change, v *view, k *resource.Kind, list []*watchcach
 		present[key] = struct{}{}
 		out = s.put(out, v, newEntry(k, key, obj))
 	}
-	for e := range ascend(v.snapshot(), "") {
+	for e := range ascend(v.snapshot(), "", "") {
 		if _, ok := present[e.Key]; !ok {
 			out = s.remove(out, v, e.Key)
 		}

@@ -56,6 +56,9 @@ func TestReadsAndIndexes(t *testing.T) {
 	}{
 		{"all", informer.Query{}, []string{"default/c-1", "default/c-2", "default/owner", "other/c-0"}},
 		{"namespace", informer.Query{Namespace: "default"}, []string{"default/c-1", "default/c-2", "default/owner"}},
+		{"prefix", informer.Query{Namespace: "default", Prefix: "c-"}, []string{"default/c-1", "default/c-2"}},
+		{"prefix in all namespaces", informer.Query{Prefix: "c-"}, []string{"default/c-1", "default/c-2", "other/c-0"}},
+		{"prefix and label", informer.Query{Prefix: "c-1", Selector: selector("tier=web")}, []string{"default/c-1"}},
 		{"label", informer.Query{Selector: selector("tier=web")}, []string{"default/c-1", "other/c-0"}},
 		{"labels", informer.Query{Selector: selector("tier in (web,db),tier!=db")}, []string{"default/c-1", "other/c-0"}},
 		{"no label", informer.Query{Selector: selector("!tier")}, []string{"default/owner"}},

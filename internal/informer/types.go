@@ -16,6 +16,7 @@ type Object = resource.Object
 // Query narrows a List. Zero fields narrow nothing.
 type Query struct {
 	Namespace string
+	Prefix    string // of the name; with a Namespace too, other objects cost nothing
 	Selector  labels.Selector
 	Owner     types.UID // objects with an owner reference to it
 }

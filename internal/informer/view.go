@@ -3,6 +3,7 @@ package informer
 import (
 	"iter"
 	"sort"
+	"strings"
 
 	"github.com/google/btree"
 	"k8s.io/apimachinery/pkg/labels"
@@ -114,16 +115,16 @@ func (v *view) snapshot() *btree.BTreeG[*entry] {
 	return v.snap
 }
 
-// ascend gives the entries of a namespace, or all, in order.
-func ascend(tree *btree.BTreeG[*entry], namespace string) iter.Seq[*entry] {
+// ascend gives the entries of a namespace whose names have a prefix, or all without a namespace, in order.
+func ascend(tree *btree.BTreeG[*entry], namespace, prefix string) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		if namespace == "" {
 			tree.Ascend(yield)
 			return
 		}
-		from := &entry{Item: Item{Key: Key{Namespace: namespace}}}
+		from := &entry{Item: Item{Key: Key{Namespace: namespace, Name: prefix}}}
 		tree.AscendGreaterOrEqual(from, func(e *entry) bool {
-			return e.Key.Namespace == namespace && yield(e)
+			return e.Key.Namespace == namespace && strings.HasPrefix(e.Key.Name, prefix) && yield(e)
 		})
 	}
 }

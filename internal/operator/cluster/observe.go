@@ -48,7 +48,7 @@ func (m *Member) Name() string { return m.Pod.Name }
 // Observe reads the world. An error of the disk is an error, not an absence.
 func (op *Operator) Observe(_ context.Context, r controller.Reader, cl *v1alpha1.Cluster) (Observation, error) {
 	o := Observation{Now: op.now(), Trouble: op.failed.of(keyOf(cl))}
-	for obj := range r.List(podKind, controller.Query{Namespace: cl.Namespace}) {
+	for obj := range r.List(podKind, controller.Query{Namespace: cl.Namespace, Prefix: cl.Name + "-"}) {
 		if n, ok := ordinalOf(cl.Name, obj.GetName()); ok {
 			pod, ok := obj.(*corev1.Pod)
 			if !ok {
