@@ -133,18 +133,14 @@ func makeCRD(s *server, p parts) (*operator, error) {
 	op := crd.New(crd.Options{Reader: s.informers, Metadata: s.informers.Metadata(), Writer: p.writer, Log: p.log})
 	o := s.controllerOptions(p)
 	o.For, o.Reconciler, o.Watches, o.Workers = crd.Kind(), op, op.Watches(), 1
-	c := controller.New(o)
-	op.Attach(c.Enqueue)
-	return &operator{run: c.Run}, nil
+	return &operator{run: controller.New(o).Run}, nil
 }
 
 func makeNamespace(s *server, p parts) (*operator, error) {
 	op := namespace.New(namespace.Options{Reader: s.informers, Metadata: s.informers.Metadata(), Writer: p.writer, Log: p.log})
 	o := s.controllerOptions(p)
 	o.For, o.Reconciler = namespace.Kind(), op
-	c := controller.New(o)
-	op.Attach(c.Enqueue)
-	return &operator{run: c.Run}, nil
+	return &operator{run: controller.New(o).Run}, nil
 }
 
 func makeGarbageCollector(s *server, p parts) (*operator, error) {
