@@ -137,7 +137,7 @@ func TestDamagedBatch(t *testing.T) {
 		if damage.Path != path || damage.Offset != damaged || damage.Sequence != 3 {
 			t.Fatalf("the error names %s, offset %d, sequence %d", damage.Path, damage.Offset, damage.Sequence)
 		}
-		for _, part := range []string{path, "8192", "batch 3", "snapshot restore"} {
+		for _, part := range []string{path, "8192", "batch 3", "the last good copy"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Fatalf("the message lacks %q: %v", part, err)
 			}
@@ -165,12 +165,12 @@ func TestForeignBatch(t *testing.T) {
 
 // TestMissingFiles: nothing empty may take the place of what is gone.
 func TestMissingFiles(t *testing.T) {
-	for _, missing := range []string{"present.db", "log/log-0000"} {
+	for _, missing := range []string{"present.db", "log/log-0000", "log"} {
 		s := mustOpen(t, Options{Dir: t.TempDir()})
 		write(t, s, "/a", 3)
 		s.Close() // a checkpoint: the present says how far the log must reach
 		dir := s.options.Dir
-		if err := os.Remove(filepath.Join(dir, missing)); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, missing)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := Open(context.Background(), Options{Dir: dir})
@@ -242,8 +242,17 @@ func TestS76DamagedPresent(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(t, filepath.Join(dir, "present.db"), cut)
-		if s, err := Open(context.Background(), Options{Dir: dir}); err == nil {
-			t.Fatalf("%s: opened with %d keys", name, s.Status().Keys)
+		path := filepath.Join(dir, "present.db")
+		before, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open(context.Background(), Options{Dir: dir})
+		if damage := (*CorruptError)(nil); !errors.As(err, &damage) || damage.Path != path {
+			t.Fatalf("%s: %v, want a *CorruptError of %s", name, err, path)
+		}
+		if after, err := os.Stat(path); err != nil || after.Size() != before.Size() {
+			t.Fatalf("%s: the refused file was changed: %d bytes, then %d (%v)", name, before.Size(), after.Size(), err)
 		}
 	}
 }

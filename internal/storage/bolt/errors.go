@@ -22,7 +22,7 @@ func (e *CorruptError) Error() string {
 	if e.Sequence > 0 {
 		s += fmt.Sprintf(" (batch %d)", e.Sequence)
 	}
-	return s + ": " + e.What + ". Nothing was changed. Keep a copy of the directory and restore the last snapshot with `operatord snapshot restore`"
+	return s + ": " + e.What + ". Nothing was changed. Keep a copy of the directory, and put the last good copy of all of it in its place"
 }
 
 // reason is why something does not go, nil while it does.

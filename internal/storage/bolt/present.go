@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
 	"operatord.io/operatord/internal/storage"
@@ -214,9 +215,9 @@ func openPresent(path string) (p *present, m meta, keys []*storage.KV, err error
 	}
 	p = &present{path: path}
 	err = p.guard(func() error {
-		db, err := bbolt.Open(path, 0o600, boltOptions())
+		db, err := openBolt(path)
 		if err != nil {
-			return fmt.Errorf("storage: open %s: %w", path, err)
+			return err
 		}
 		db.AllocSize = allocSize
 		p.db = db
@@ -231,6 +232,27 @@ func openPresent(path string) (p *present, m meta, keys []*storage.KV, err error
 		return nil, m, nil, err
 	}
 	return p, m, keys, nil
+}
+
+// openBolt opens a file that must be there and hold something: bbolt would make a store of an empty one.
+func openBolt(path string) (*bbolt.DB, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("storage: open %s: %w", path, err)
+	}
+	if least := int64(4 * os.Getpagesize()); info.Size() < least {
+		return nil, &CorruptError{Path: path, Offset: info.Size(), What: fmt.Sprintf("it ends here, and even an empty store has %d bytes", least)}
+	}
+	db, err := bbolt.Open(path, 0o600, boltOptions())
+	for _, damage := range []error{berrors.ErrInvalid, berrors.ErrChecksum, berrors.ErrVersionMismatch} {
+		if errors.Is(err, damage) {
+			return nil, &CorruptError{Path: path, Offset: -1, What: err.Error()}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("storage: open %s: %w", path, err)
+	}
+	return db, nil
 }
 
 func (p *present) load() (m meta, keys []*storage.KV, err error) {

@@ -65,6 +65,9 @@ func closeAll(segments []*segment) {
 // in order, from the others.
 func (r *recovery) openSegments() (used, unused []*segment, err error) {
 	entries, err := os.ReadDir(r.log.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, &CorruptError{Path: r.log.dir, Offset: -1, What: "the directory is missing, and the present beside it had a log"}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
