@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"operatord.io/operatord/internal/daemon"
 )
@@ -29,6 +30,7 @@ OPERATORD_DATA_DIR, and so on. A flag wins.`,
 			}
 			c.Version = version
 			c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+			klog.SetSlogLogger(c.Log) // Kubernetes' libraries log through it
 			return daemon.Run(cmd.Context(), c)
 		},
 	}

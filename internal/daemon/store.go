@@ -25,6 +25,7 @@ func (s *server) openStore(ctx context.Context) error {
 	}
 	store, err := bolt.Open(ctx, bolt.Options{
 		Dir:        s.dir.file(storeDir),
+		Log:        s.cfg.Log,
 		Publishing: func(events []storage.Event) { s.publishing(kind, events) },
 		Listener: storage.Listener{
 			Committed: s.metrics.StoreCommitted,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -124,7 +125,7 @@ func (r *Registry) SetCRD(data []byte) error {
 		r.publish()
 		return nil
 	}
-	k, err := r.compile(&crd)
+	k, err := r.make(&crd)
 	if err != nil {
 		r.remove(crd.Name)
 		return fmt.Errorf("resource: CustomResourceDefinition %s can't be served: %w", crd.Name, err)
@@ -137,6 +138,17 @@ func (r *Registry) SetCRD(data []byte) error {
 		close(old.kind.done)
 	}
 	return nil
+}
+
+// make compiles a CRD. A panic of the libraries under it is an error like any other: the store's committer calls
+// this, and so does every start, so a panic would end the daemon for good.
+func (r *Registry) make(crd *apiextensionsv1.CustomResourceDefinition) (k *Kind, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return r.compile(crd)
 }
 
 // RemoveCRD stops serving a CRD's kind. A name that isn't served is no error.

@@ -220,6 +220,31 @@ func TestRegistryDoesNotServeWhatItCannotRead(t *testing.T) {
 	}
 }
 
+// A panic here would end the store's committer, and with it every start after.
+func TestRegistrySurvivesAPanicOfCompile(t *testing.T) {
+	panics := true
+	r := NewRegistry(nil, func(crd *apiextensionsv1.CustomResourceDefinition) (*Kind, error) {
+		if panics {
+			panic("a library's bug")
+		}
+		return testKind("example.com", "Widget", "widgets"), nil
+	})
+	data := crd(apiextensionsv1.ConditionTrue, nil)
+	if err := r.SetCRD(data); err == nil || !strings.Contains(err.Error(), "a library's bug") || !strings.Contains(err.Error(), "widgets.example.com") {
+		t.Fatalf("SetCRD: %v, want the panic and the CRD's name", err)
+	}
+	if _, _, ok := r.Lookup("example.com", "v1", "widgets"); ok {
+		t.Error("a kind that can't be compiled is served")
+	}
+	panics = false
+	if err := r.SetCRD(data); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := r.Lookup("example.com", "v1", "widgets"); !ok {
+		t.Error("the kind isn't served after the cause has gone")
+	}
+}
+
 func TestRegistryPrefersCompiledInKinds(t *testing.T) {
 	r, _, _ := registry(t)
 	set(t, r, crd(apiextensionsv1.ConditionTrue, func(c *apiextensionsv1.CustomResourceDefinition) {
