@@ -12,6 +12,7 @@ KUBE      := v1.37.2
 DATA_DIR  ?= $(CURDIR)/.data
 FUZZTIME  ?= 20s
 ROUNDS    ?= 100
+WALKS     ?= 20000
 BIN       := $(CURDIR)/bin
 
 # Every Go module of the repository.
@@ -67,7 +68,7 @@ test: needed lint unit conformance e2e ## everything CI needs
 .PHONY: unit
 unit: ## unit, table and property tests of every module, with -race
 	@for m in $(filter-out $(DRIVERS),$(MODULES)); do \
-	  tested=$$(cd $$m && $(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... 2>/dev/null); \
+	  tested=$$(cd $$m && $(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); \
 	  [ -n "$$tested" ] || continue; \
 	  echo "== unit tests of $$m"; (cd $$m && CGO_ENABLED=1 $(GO) test -race -timeout 20m $$tested); done
 
@@ -76,7 +77,7 @@ lint: bin/staticcheck ## gofmt, go vet, staticcheck
 	@dirty=$$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l); \
 	  if [ -n "$$dirty" ]; then echo "gofmt would change:"; echo "$$dirty"; exit 1; fi
 	@for m in $(MODULES); do \
-	  pkgs=$$(cd $$m && $(GO) list ./... 2>/dev/null); [ -n "$$pkgs" ] || continue; \
+	  pkgs=$$(cd $$m && $(GO) list ./...); [ -n "$$pkgs" ] || continue; \
 	  echo "== vet and staticcheck of $$m"; (cd $$m && $(GO) vet ./... && $(BIN)/staticcheck ./...); done
 
 .PHONY: conformance
@@ -97,6 +98,10 @@ robustness: race kubectl ## kill -9 under load, many rounds (ROUNDS=100)
 .PHONY: chaos
 chaos: race kubectl ## kill members, leaders and the daemon at random, and watch it heal (ROUNDS=100)
 	cd test && OPERATORD_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 60m -v -run 'TestChaos' ./e2e/
+
+.PHONY: walks
+walks: ## random walks of the Cluster operator with kills between any two things it does (WALKS=20000)
+	$(GO) test -count=1 -timeout 60m -run '^TestConverges' ./internal/operator/cluster -rapid.checks $(WALKS)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (20s)
