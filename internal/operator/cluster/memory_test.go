@@ -91,6 +91,8 @@ func newMemory() *memory {
 
 // seed makes a file or, with a name that ends in a slash or no content, a directory, with its parents, durably.
 func (m *memory) seed(name, content string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	n := m.root
 	parts := strings.Split(strings.Trim(name, "/"), "/")
 	for i, part := range parts {
@@ -108,7 +110,11 @@ func (m *memory) seed(name, content string) {
 }
 
 // cut is a power cut: of each directory the un-synced part is lost if lose says so.
-func (m *memory) cut(lose func() bool) { m.root.cut(lose) }
+func (m *memory) cut(lose func() bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.root.cut(lose)
+}
 
 func (n *node) cut(lose func() bool) {
 	if !n.mode.IsDir() {
@@ -123,7 +129,27 @@ func (n *node) cut(lose func() bool) {
 	}
 }
 
-// at finds a path; nil if nothing is there.
+// exists tells whether something is at a path.
+func (m *memory) exists(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.at(name) != nil
+}
+
+// put makes a file in a directory, or replaces it, durably. It tells whether the directory is there.
+func (m *memory) put(dir, base, content string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.at(dir)
+	if d == nil {
+		return false
+	}
+	d.entries[base] = &node{mode: 0o600, data: content}
+	d.synced[base] = d.entries[base]
+	return true
+}
+
+// at finds a path; nil if nothing is there. mu is held.
 func (m *memory) at(name string) *node {
 	n := m.root
 	for part := range strings.SplitSeq(strings.Trim(name, "/"), "/") {
@@ -139,6 +165,13 @@ func (m *memory) at(name string) *node {
 
 // tree lists what is below a path, files with their contents.
 func (m *memory) tree(name string) map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.list(name)
+}
+
+// list is tree while mu is held.
+func (m *memory) list(name string) map[string]string {
 	out := map[string]string{}
 	var walk func(string, *node)
 	walk = func(at string, n *node) {
@@ -158,15 +191,30 @@ func (m *memory) tree(name string) map[string]string {
 
 // durable tells whether a path, and all that is below it, would survive a power cut.
 func (m *memory) durable(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.kept(name)
+	return n != nil && n.durable()
+}
+
+// keeps tells whether a path itself would survive a power cut, whatever becomes of what is below it.
+func (m *memory) keeps(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.kept(name) != nil
+}
+
+// kept is at for what would survive a power cut. mu is held.
+func (m *memory) kept(name string) *node {
 	n := m.root
 	for part := range strings.SplitSeq(strings.Trim(name, "/"), "/") {
 		next := n.entries[part]
 		if next == nil || n.synced[part] != next {
-			return false
+			return nil
 		}
 		n = next
 	}
-	return n.durable()
+	return n
 }
 
 func (n *node) durable() bool {
@@ -301,7 +349,7 @@ func (m *memory) Rename(from, to string) error {
 	if n == nil {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
 	}
-	m.renames = append(m.renames, rename{from, to, m.tree(from), m.at(to) != nil, n.durable()})
+	m.renames = append(m.renames, rename{from, to, m.list(from), m.at(to) != nil, n.durable()})
 	delete(dir.entries, base)
 	m.at(path.Dir(to)).entries[path.Base(to)] = n
 	return nil

@@ -102,7 +102,7 @@ func TestDeletedWhileItRestores(t *testing.T) {
 		w.again(1)
 		w.edit(func(cl *v1alpha1.Cluster) { cl.DeletionTimestamp = &metav1.Time{Time: w.clock} })
 		w.again(1)
-		if w.cluster != nil || w.disk.at(home) != nil || w.restores > 0 {
+		if w.cluster != nil || w.disk.exists(home) || w.restores > 0 {
 			t.Errorf("it is still there:\n%s", w.describe())
 		}
 	})

@@ -236,13 +236,9 @@ func (w *model) run(name string) {
 	pod := w.pods[name]
 	if data := pod.Annotations[v1alpha1.DataAnnotation]; data != "" {
 		w.lives[data]++
-		dir := w.disk.at(data)
-		if dir == nil {
+		if !w.disk.put(data, "lives", strconv.Itoa(w.lives[data])) {
 			w.fail("%s runs without its data directory %s", name, data)
-			return
 		}
-		dir.entries["lives"] = &node{mode: 0o600, data: strconv.Itoa(w.lives[data])}
-		dir.synced["lives"] = dir.entries["lives"]
 	}
 }
 
@@ -370,11 +366,11 @@ func (w *model) checkCreate(pod *corev1.Pod) {
 		w.fail("a member is created that isn't one: %v", pod.ObjectMeta)
 	case w.cluster != nil && !slices.Contains(w.cluster.Finalizers, v1alpha1.ClusterFinalizer):
 		w.fail("%s is created without the finalizer", pod.Name)
-	case w.disk.at(data) == nil:
+	case !w.disk.exists(data):
 		w.fail("%s is created without its data", pod.Name)
 	case w.reachable && w.seen.cluster.Spec.RestoreFrom != "" && !w.disk.durable(home+"/restored"):
 		w.fail("%s is created before a pending restore", pod.Name)
-	case w.reachable && w.disk.root.entries["data"].synced["clusters"] == nil:
+	case w.reachable && !w.disk.keeps("/data/clusters"):
 		w.fail("%s is created on data that a power cut takes away", pod.Name)
 	case w.seen.cluster.DeletionTimestamp != nil:
 		w.fail("%s is created for a Cluster that is being deleted", pod.Name)
@@ -446,7 +442,7 @@ func (w *model) checkStatus(cl *v1alpha1.Cluster) {
 	if s.Phase == v1alpha1.PhaseReady && cl.DeletionTimestamp == nil && n != cl.Spec.Members {
 		w.fail("Ready with %d of %d", n, cl.Spec.Members)
 	}
-	if s.Restored && w.disk.at(home+"/restored") == nil {
+	if s.Restored && !w.disk.exists(home+"/restored") {
 		w.fail("restored, without the proof")
 	}
 	if s.Restored && !w.cluster.Status.Restored {
@@ -504,7 +500,7 @@ func (wr *writer) Patch(_ context.Context, _ schema.GroupKind, key controller.Ke
 	}
 	was, is := w.cluster.Finalizers, patch.Metadata.Finalizers
 	if !slices.Contains(is, v1alpha1.ClusterFinalizer) && !slices.Contains(was, "orphan") {
-		if len(w.members()) > 0 || w.disk.at(home) != nil {
+		if len(w.members()) > 0 || w.disk.exists(home) {
 			w.fail("the finalizer goes before members and data")
 		}
 	}
