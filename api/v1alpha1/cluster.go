@@ -137,9 +137,10 @@ type ClusterStatus struct {
 	// The last generation that was Ready.
 	// +optional
 	ReadyGeneration int64 `json:"readyGeneration,omitempty"`
-	// The last value of the annotation operatord.io/step that was seen.
+	// The last value of the annotation operatord.io/step that was seen, which may be empty; absent while there is no
+	// such annotation.
 	// +optional
-	Step string `json:"step,omitempty"`
+	Step *string `json:"step,omitempty"`
 	// The generation that this status was made for.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -7,11 +7,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // Paused is spec.paused.
 func (c *Cluster) Paused() bool { return c.Spec.Paused }
 
-// LastStep is status.step.
-func (c *Cluster) LastStep() string { return c.Status.Step }
+// LastStep is status.step; nil when there was no annotation.
+func (c *Cluster) LastStep() *string { return c.Status.Step }
 
 // SetLastStep sets status.step.
-func (c *Cluster) SetLastStep(value string) { c.Status.Step = value }
+func (c *Cluster) SetLastStep(value *string) { c.Status.Step = value }
 
 // LastAction is status.lastAction; all zero when no action was ever begun.
 func (c *Cluster) LastAction() (kind, target, why string, at metav1.MicroTime) {

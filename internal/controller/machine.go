@@ -33,9 +33,9 @@ type Subject interface {
 	Object
 	// Paused is spec.paused.
 	Paused() bool
-	// LastStep is status.step, the value of StepAnnotation seen last.
-	LastStep() string
-	SetLastStep(value string)
+	// LastStep is status.step, the value of StepAnnotation seen last, which may be empty; nil: none was.
+	LastStep() *string
+	SetLastStep(value *string)
 	// LastAction is status.lastAction; all zero when there is none.
 	LastAction() (kind, target, why string, at metav1.MicroTime)
 	SetLastAction(kind, target, why string, at metav1.MicroTime)
@@ -60,8 +60,8 @@ type MachineOptions struct {
 // its status is kept true and nothing else is done, while it is paused or stepping; one that is being
 // deleted never is. Stepping: StepAnnotation is there, and its value was seen before. status.step, the value
 // seen last, is written before acting, so a value acts at most once; it is used up when the decision is a
-// noop, and the first value only starts stepping. Without the annotation status.step is emptied, so that
-// putting it back only holds.
+// noop, and the first value only starts stepping. Without the annotation there is no status.step, so
+// that putting it back only holds.
 type Kit interface {
 	Reconciler
 	// Plan decides without doing.
@@ -129,18 +129,20 @@ func (k *kit[T, O, A]) look(ctx context.Context, key Key) (obj T, o O, a A, err 
 }
 
 // holds says why nothing is done to an object now, and what its status.step has to be.
-func holds(obj Subject) (held, step string) {
-	value, stepping := obj.GetAnnotations()[StepAnnotation]
+func holds(obj Subject) (held string, step *string) {
 	last := obj.LastStep()
+	if value, stepping := obj.GetAnnotations()[StepAnnotation]; stepping {
+		step = &value
+	}
 	switch {
 	case obj.GetDeletionTimestamp() != nil:
 		return "", last
 	case obj.Paused():
 		held = HeldPaused
-	case stepping && (last == "" || last == value):
+	case step != nil && (last == nil || *last == *step):
 		held = HeldStep
 	}
-	return held, value
+	return held, step
 }
 
 func (k *kit[T, O, A]) Reconcile(ctx context.Context, key Key) (Result, error) {
@@ -206,14 +208,12 @@ func (k *kit[T, O, A]) Reconcile(ctx context.Context, key Key) (Result, error) {
 }
 
 // writeStatus makes the object's status true for what is about to happen, and writes it if it differs.
-func (k *kit[T, O, A]) writeStatus(ctx context.Context, obj T, o O, a A, held, seen string, acting bool) (next T, wrote bool, err error) {
+func (k *kit[T, O, A]) writeStatus(ctx context.Context, obj T, o O, a A, held string, seen *string, acting bool) (next T, wrote bool, err error) {
 	next = k.machine.Status(obj, o, a, held)
 	if any(next) == any(obj) {
 		next = obj.DeepCopyObject().(T) // what the views hold is never changed
 	}
-	if next.LastStep() != seen {
-		next.SetLastStep(seen)
-	}
+	next.SetLastStep(seen)
 	if kind, target, why, _ := obj.LastAction(); acting && (kind != a.Kind() || target != a.Target() || why != a.Why()) {
 		next.SetLastAction(a.Kind(), a.Target(), a.Why(), metav1.NewMicroTime(k.Now().Truncate(time.Microsecond)))
 	}

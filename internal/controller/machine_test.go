@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"operatord.io/operatord/api/v1alpha1"
 )
@@ -316,8 +317,8 @@ func TestStepping(t *testing.T) {
 	}
 	want := func(n int, step, after string) {
 		t.Helper()
-		if made() != n || b.demo().Status.Step != step {
-			t.Errorf("%s: %d made and status.step %q, want %d and %q", after, made(), b.demo().Status.Step, n, step)
+		if made() != n || seen(b.demo()) != step {
+			t.Errorf("%s: %d made and status.step %s, want %d and %s", after, made(), seen(b.demo()), n, step)
 		}
 	}
 	settle()
@@ -333,7 +334,7 @@ func TestStepping(t *testing.T) {
 	want(2, "1", "any other value acts once")
 	b.annotate("")
 	settle()
-	want(4, "", "without the annotation it goes on by itself")
+	want(4, "none", "without the annotation it goes on by itself")
 	b.annotate("1")
 	settle()
 	b.annotate("x")
@@ -347,19 +348,42 @@ func TestStepping(t *testing.T) {
 	want(5, "y", "the next value acts once")
 }
 
+// seen is status.step.
+func seen(c *v1alpha1.Cluster) string {
+	if c.Status.Step == nil {
+		return "none"
+	}
+	return *c.Status.Step
+}
+
+// An empty value is a value: it starts stepping, and every change from it and to it acts once.
+func TestSteppingWithAnEmptyValue(t *testing.T) {
+	b := newBench()
+	b.make(t, 4, func(c *v1alpha1.Cluster) { c.Annotations = map[string]string{StepAnnotation: ""} })
+	for made, value := range []string{"", "1", "", "2"} {
+		b.change(clusters, key("demo"), func(obj Object) { obj.SetAnnotations(map[string]string{StepAnnotation: value}) })
+		for range 3 {
+			b.reconcile(t)
+		}
+		if n := len(b.names(configMaps)); n != made || seen(b.demo()) != value {
+			t.Errorf("after %q: %d made, want %d; status.step %q", value, n, made, seen(b.demo()))
+		}
+	}
+}
+
 // status.step is written before acting: a kill between loses the step, it never doubles it.
 func TestStepIsUsedUpBeforeActing(t *testing.T) {
 	b := newBench()
 	b.make(t, 3, func(c *v1alpha1.Cluster) {
 		c.Annotations = map[string]string{StepAnnotation: "2"}
-		c.Status.Step = "1"
+		c.Status.Step = ptr.To("1")
 	})
 	b.toy.fail = errors.New("killed here")
 	if _, err := b.kit.Reconcile(context.Background(), key("demo")); err == nil {
 		t.Fatal("no error")
 	}
-	if b.demo().Status.Step != "2" {
-		t.Errorf("status.step %q before the action was done", b.demo().Status.Step)
+	if step := seen(b.demo()); step != "2" {
+		t.Errorf("status.step %s before the action was done", step)
 	}
 	b.toy.fail = nil
 	b.reconcile(t)

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"operatord.io/operatord/api/v1alpha1"
 )
@@ -54,7 +55,7 @@ func paused(cl *v1alpha1.Cluster) { cl.Spec.Paused = true }
 
 func stepping(cl *v1alpha1.Cluster) {
 	cl.Annotations = map[string]string{v1alpha1.StepAnnotation: "1"}
-	cl.Status.Step = "1"
+	cl.Status.Step = ptr.To("1")
 }
 
 // died is a member that died so many times in a row and waits until then.

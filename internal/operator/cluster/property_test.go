@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -281,7 +280,7 @@ func person(t *rapid.T, w *model) {
 		cl.Spec.Paused = !cl.Spec.Paused
 		cl.Generation++
 	case "step":
-		cl.Annotations = map[string]string{v1alpha1.StepAnnotation: strconv.Itoa(rapid.IntRange(1, 9).Draw(t, "value"))}
+		cl.Annotations = map[string]string{v1alpha1.StepAnnotation: rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, "value")}
 	case "unstep":
 		cl.Annotations = nil
 	case "backup":
