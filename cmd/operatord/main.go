@@ -37,12 +37,14 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "operatord",
 		Short:         "The Kubernetes operator pattern in one binary, without Kubernetes",
+		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return fromEnvironment(cmd.Flags())
 		},
 	}
+	root.SetVersionTemplate(versionLine())
 	root.AddCommand(
 		serveCommand(),
 		kubeconfigCommand(),
@@ -60,7 +62,7 @@ func fromEnvironment(flags *pflag.FlagSet) error {
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := envName(f.Name)
 		value, ok := os.LookupEnv(name)
-		if f.Changed || !ok || f.Name == "help" || failed != nil {
+		if f.Changed || !ok || f.Name == "help" || f.Name == "version" || failed != nil {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {

@@ -53,7 +53,12 @@ func planner(method, verb, short, example string) *cobra.Command {
 		Use:     verb + " KIND NAME",
 		Short:   short,
 		Example: example,
-		Args:    cobra.ExactArgs(2),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("%s takes a kind and a name, as in: operatord %s cluster demo", verb, verb)
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "" && output != "json" {
 				return fmt.Errorf("-o %q: json is all there is", output)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -17,11 +18,16 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon",
-		Long: `Run the daemon: the API over TLS, metrics and health on a second address, and the operators.
+		Long: fmt.Sprintf(`Run the daemon: the API over TLS, metrics and health on a second address, and the operators.
 
 It serves until SIGTERM or SIGINT, and leaves the processes of Pods running; the next daemon on the same
 data directory adopts them. Every flag can also be given in the environment: --data-dir is
-OPERATORD_DATA_DIR, and so on. A flag wins.`,
+OPERATORD_DATA_DIR, and so on. A flag wins.
+
+The operators are %s. With --operators '' it is an API server and nothing else.`,
+			strings.Join(daemon.OperatorNames(), ", ")),
+		Example: `  operatord serve --data-dir ~/operatord
+  operatord serve --operators '' --listen 127.0.0.1:0 --http 127.0.0.1:0   # for tests: endpoints.json says where`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var level slog.Level

@@ -13,7 +13,11 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		Run: func(*cobra.Command, []string) {
-			fmt.Printf("operatord %s (%s, %s/%s)\n", version, goVersion(), runtime.GOOS, runtime.GOARCH)
+			fmt.Print(versionLine())
 		},
 	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("operatord %s (%s, %s/%s)\n", version, goVersion(), runtime.GOOS, runtime.GOARCH)
 }

@@ -59,13 +59,15 @@ func DefaultDataDir() string {
 	return filepath.Join(state, "operatord")
 }
 
+var errNoDataDir = errors.New("no data directory: --data-dir (or OPERATORD_DATA_DIR) is empty")
+
 // check completes c and says what can't be served as it was asked for.
 func (c *Config) check() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
 	if c.DataDir == "" {
-		return errors.New("daemon: no data directory: give --data-dir")
+		return fmt.Errorf("daemon: %w", errNoDataDir)
 	}
 	dir, err := filepath.Abs(c.DataDir)
 	if err != nil {

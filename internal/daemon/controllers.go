@@ -59,7 +59,8 @@ func makers() []maker {
 	}
 }
 
-func operatorNames() []string {
+// OperatorNames are those that --operators knows, in the order in which they start.
+func OperatorNames() []string {
 	var names []string
 	for _, m := range makers() {
 		names = append(names, m.name)

@@ -105,6 +105,9 @@ type Endpoints struct {
 // ReadEndpoints finds the daemon of a data directory.
 func ReadEndpoints(dir string) (Endpoints, error) {
 	var e Endpoints
+	if dir == "" {
+		return e, errNoDataDir
+	}
 	data, err := os.ReadFile(filepath.Join(dir, endpointsFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return e, fmt.Errorf("no daemon is ready in %s (there is no %s): start `operatord serve`, or name another directory with --data-dir", dir, endpointsFile)
@@ -129,6 +132,9 @@ func AdminToken(dir string) ([]byte, error) {
 }
 
 func credential(dir, name string) ([]byte, error) {
+	if dir == "" {
+		return nil, errNoDataDir
+	}
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("no %s in %s: start `operatord serve` there first, or name another directory with --data-dir", name, dir)

@@ -47,7 +47,7 @@ func (p planner) kit(gk schema.GroupKind, name string) (controller.Kit, error) {
 	kit, ok := p[gk]
 	if !ok {
 		err := apierrors.NewNotFound(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, name)
-		err.ErrStatus.Message = "no operator of ours tends " + gk.String() + " in this daemon (see serve --operators)"
+		err.ErrStatus.Message = "no operator that plans its steps tends " + gk.String() + " in this daemon (see serve --operators)"
 		return nil, err
 	}
 	return kit, nil

@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	on, err := selectOperators(cfg.Operators, operatorNames())
+	on, err := selectOperators(cfg.Operators, OperatorNames())
 	if err != nil {
 		return err
 	}
