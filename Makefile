@@ -34,7 +34,8 @@ build: ## bin/operatord
 
 .PHONY: run
 run: build ## build, serve, apply a sample Cluster, say what to try next (DATA_DIR=.data)
-	@$(GO) run ./deploy/run -bin bin/operatord -data-dir '$(DATA_DIR)' -sample deploy/samples/cluster.yaml
+	@$(GO) build -o bin/run ./deploy/run
+	@exec bin/run -bin bin/operatord -data-dir '$(DATA_DIR)' -sample deploy/samples/cluster.yaml
 
 .PHONY: kubectl
 kubectl: bin/kubectl ## bin/kubectl, at the version the tests use

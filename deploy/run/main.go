@@ -60,7 +60,7 @@ func run(bin, dir, sample string) error {
 	if err := apply(ctx, api, dir, document); err != nil {
 		fmt.Fprintln(os.Stderr, "run: apply", sample+":", err)
 	}
-	fmt.Printf(hints, dir, bin)
+	fmt.Printf(hints, dir)
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -69,31 +69,34 @@ func run(bin, dir, sample string) error {
 		return nil
 	case <-ctx.Done():
 		serve.Process.Signal(syscall.SIGTERM)
-		return <-ended
+		if err := <-ended; err != nil {
+			return err
+		}
+		fmt.Println("members go on running; make run adopts them")
+		return nil
 	}
 }
 
 const hints = `
 operatord keeps everything in %[1]s. In another terminal:
 
-  export KUBECONFIG=%[1]s/admin.kubeconfig
-  make kubectl && alias kubectl=bin/kubectl      # or any kubectl that you have
+  make kubectl                                   # or any kubectl that you have
+  export PATH=$PWD/bin:$PATH KUBECONFIG=%[1]s/admin.kubeconfig OPERATORD_DATA_DIR=%[1]s
 
-  kubectl get clusters -w                        # watch it come up, one step at a time
-  kubectl get pods -o wide                       # three members: real processes
+  kubectl get clusters                           # demo: three members, demo-0 leads
+  kubectl get pods -o wide                       # real processes of this machine
   kubectl describe cluster demo                  # conditions, and an Event for each action
 
 Then break it:
 
   kill -9 $(kubectl get pod demo-0 -o jsonpath='{.status.containerStatuses[0].containerID}' | cut -d/ -f3)
                                                  # the leader: another one is elected, demo-0 comes back
-  kubectl patch cluster demo --type merge -p '{"spec":{"members":5}}'
-  %[2]s plan cluster demo --data-dir %[1]s
-                                                 # what the operator would do next
+  kubectl scale cluster demo --replicas=5        # grows and shrinks
   kill -9 $(cat %[1]s/lock)
-                                                 # then make run again: members keep their pids and are adopted
+                                                 # the daemon: make run again; members keep their pids, it adopts them
 
-Ctrl-C stops the daemon and leaves the members running.
+README.md goes on from here. Ctrl-C stops the daemon and leaves the members running; what ends them is
+kubectl delete clusters --all
 
 `
 
