@@ -68,7 +68,7 @@ func (op *Operator) restore(ctx context.Context, w controller.Writer, cl *v1alph
 	}
 	return op.copies.do(ctx, keyOf(cl), target, func(ctx context.Context) error {
 		return op.fill(ctx, target, filepath.Join(op.home(cl.UID), "restore.tmp"), func(tmp string) error {
-			return op.unpack(ctx, a.backup, tmp)
+			return op.unpack(ctx, a.backup, op.home(cl.UID), tmp)
 		})
 	})
 }

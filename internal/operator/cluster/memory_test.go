@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type memory struct {
 	renames []rename // since somebody last took them
 	// turns, if there are any, let one file each be copied.
 	turns chan struct{}
+	full  bool // nothing can be copied
 }
 
 // rename is one that happened: what it put where, and whether that was on disk.
@@ -147,6 +149,16 @@ func (m *memory) put(dir, base, content string) bool {
 	d.entries[base] = &node{mode: 0o600, data: content}
 	d.synced[base] = d.entries[base]
 	return true
+}
+
+// pipe puts a pipe into a directory, or takes it away.
+func (m *memory) pipe(dir string, there bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.at(dir).entries, "pipe")
+	if there {
+		m.at(dir).entries["pipe"] = &node{mode: fs.ModeNamedPipe}
+	}
 }
 
 // at finds a path; nil if nothing is there. mu is held.
@@ -318,6 +330,9 @@ func (m *memory) Copy(ctx context.Context, from, to string, mode fs.FileMode) er
 	n := m.at(from)
 	if n == nil {
 		return &sourceError{&fs.PathError{Op: "open", Path: from, Err: fs.ErrNotExist}}
+	}
+	if m.full {
+		return &fs.PathError{Op: "write", Path: to, Err: syscall.ENOSPC}
 	}
 	return cmp.Or(ctx.Err(), m.add("copy", to, &node{mode: mode, data: n.data}))
 }

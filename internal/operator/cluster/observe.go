@@ -101,16 +101,28 @@ func (op *Operator) observeBackup(r controller.Reader, cl *v1alpha1.Cluster, o *
 	if at, err := op.copies.failure(op.restored(cl.UID)); err != nil && o.Now.Sub(at) < backupAgain && !at.After(o.Now) {
 		var source *sourceError
 		o.Failed = !errors.As(err, &source)
-		o.Missing = fmt.Sprintf("Backup %q can't be restored: %v", name, err)
+		o.Missing = copyFailed(name) + err.Error()
 		return nil
 	}
-	if path := backup.Spec.Path; path != "" {
-		if _, err := op.disk.ReadDir(path); err != nil {
-			o.Missing = fmt.Sprintf("Backup %q can't be read: %v", name, err)
+	path := backup.Spec.Path
+	if path == "" {
+		return nil
+	}
+	_, err = op.disk.ReadDir(path)
+	if err == nil {
+		var source *sourceError
+		if _, err = op.source(path, op.home(cl.UID)); err != nil && !errors.As(err, &source) {
+			return fmt.Errorf("compare Backup %q with the Cluster's own directory: %w", name, err)
 		}
+	}
+	if err != nil {
+		o.Missing = fmt.Sprintf("Backup %q can't be read: %v", name, err)
 	}
 	return nil
 }
+
+// copyFailed begins the message about a backup that was there, and whose copy failed.
+func copyFailed(backup string) string { return fmt.Sprintf("Backup %q can't be restored: ", backup) }
 
 func observeMember(cl *v1alpha1.Cluster, ordinal int, pod *corev1.Pod) Member {
 	m := Member{

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -17,10 +19,10 @@ type sourceError struct{ err error }
 func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// unpack puts a backup's files into the directory tmp.
-func (op *Operator) unpack(ctx context.Context, b *v1alpha1.Backup, tmp string) error {
+// unpack puts a backup's files into the directory tmp, which is in home.
+func (op *Operator) unpack(ctx context.Context, b *v1alpha1.Backup, home, tmp string) error {
 	if b.Spec.Path != "" {
-		from, err := op.source(b.Spec.Path)
+		from, err := op.source(b.Spec.Path, home)
 		if err != nil {
 			return err
 		}
@@ -42,19 +44,29 @@ func (op *Operator) unpack(ctx context.Context, b *v1alpha1.Backup, tmp string) 
 	return nil
 }
 
-// source checks that a backup's directory doesn't hold the directory that it is copied into: such a copy would
-// never end.
-func (op *Operator) source(path string) (string, error) {
+// source is a backup's directory without links. It must not hold the Cluster's home, into which it is copied, nor lie
+// in it: such a copy would never end. The home needn't be there.
+func (op *Operator) source(path, home string) (string, error) {
 	from, err := op.disk.Resolve(path)
 	if err != nil {
 		return "", &sourceError{err}
 	}
-	to, err := op.disk.Resolve(op.dir)
+	to, err := op.resolveMissing(home)
 	if err != nil {
 		return "", err
 	}
-	if from == "/" || to == from || strings.HasPrefix(to, from+"/") {
+	if from == "/" || to == from || strings.HasPrefix(to, from+"/") || strings.HasPrefix(from, to+"/") {
 		return "", &sourceError{fmt.Errorf("%s holds operatord's own data directory", path)}
 	}
 	return from, nil
+}
+
+// resolveMissing resolves a path of which the last elements may not be there yet.
+func (op *Operator) resolveMissing(path string) (string, error) {
+	resolved, err := op.disk.Resolve(path)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+		return resolved, err
+	}
+	parent, err := op.resolveMissing(filepath.Dir(path))
+	return filepath.Join(parent, filepath.Base(path)), err
 }

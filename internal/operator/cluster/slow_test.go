@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"operatord.io/operatord/api/v1alpha1"
@@ -139,4 +140,95 @@ func TestASlowActionIsOneStep(t *testing.T) {
 			t.Errorf("the third: %v, %d Pods", w.acted, len(w.pods))
 		}
 	})
+}
+
+// TestABackupThatCantBeHadIsToldOnce: it is looked at again every ten seconds, which shows only when it succeeds, also
+// after a restart of the daemon.
+func TestABackupThatCantBeHadIsToldOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		broken func(*model, bool)
+		reason string
+		phases []v1alpha1.Phase
+	}{
+		"there is none": {func(w *model, broken bool) {
+			if makeBackup(w); broken {
+				w.backup = nil
+			}
+		}, reasonBackupNotFound, []v1alpha1.Phase{"Degraded", "Restoring", "Creating", "Ready"}},
+		"its directory isn't there": {func(w *model, broken bool) {
+			if makeBackup(w); broken {
+				w.backup.Spec.Path = "/elsewhere"
+			}
+		}, reasonBackupNotFound, []v1alpha1.Phase{"Degraded", "Restoring", "Creating", "Ready"}},
+		"it holds operatord's data": {func(w *model, broken bool) {
+			if makeBackup(w); broken {
+				w.backup.Spec.Path = "/"
+			}
+		}, reasonBackupNotFound, []v1alpha1.Phase{"Degraded", "Restoring", "Creating", "Ready"}},
+		"it holds a pipe": {func(w *model, broken bool) { w.disk.pipe("/backup", broken) },
+			reasonBackupNotFound, []v1alpha1.Phase{"Restoring", "Degraded", "Creating", "Ready"}},
+		"there is no room": {func(w *model, broken bool) { w.disk.full = broken },
+			reasonRestoreFailed, []v1alpha1.Phase{"Restoring", "Degraded", "Creating", "Ready"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := slow(t)
+				var phases []v1alpha1.Phase
+				reconcile := func() {
+					w.again(1)
+					if p := w.cluster.Status.Phase; len(phases) == 0 || phases[len(phases)-1] != p {
+						phases = append(phases, p)
+					}
+				}
+				try := func() {
+					for range 4 {
+						reconcile()
+						select {
+						case w.disk.turns <- struct{}{}:
+							synctest.Wait()
+						default: // nothing is copied
+						}
+					}
+					reconcile()
+				}
+				tc.broken(w, true)
+				try()
+				told := w.cluster.Status
+				if p := backupProblem(&told); p != tc.reason || w.events[p] != 1 {
+					t.Fatalf("%s, told %v:\n%s", p, w.events, w.describe())
+				}
+				w.writes = 0
+				for n := range 4 {
+					if n == 2 {
+						w.boot()
+					}
+					w.clock = w.clock.Add(backupAgain)
+					try()
+				}
+				if !equality.Semantic.DeepEqual(w.cluster.Status, told) || w.writes > 0 {
+					t.Errorf("%d writes while nothing changes:\n%s", w.writes, w.describe())
+				}
+				if want := map[string]int{tc.reason: 1}; !maps.Equal(w.events, want) {
+					t.Errorf("told %v, want %v", w.events, want)
+				}
+
+				tc.broken(w, false)
+				w.clock = w.clock.Add(backupAgain)
+				try()
+				close(w.disk.turns)
+				for range 10 {
+					for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+						kubelet(w, w.pods[name])
+					}
+					reconcile()
+				}
+				if !slices.Equal(phases, tc.phases) {
+					t.Errorf("phases %v, want %v", phases, tc.phases)
+				}
+				if want := map[string]int{tc.reason: 1, "Restored": 1, "MemberCreated": 2, "LeaderElected": 1}; !maps.Equal(w.events, want) {
+					t.Errorf("told %v, want %v", w.events, want)
+				}
+			})
+		})
+	}
 }

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"fmt"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"operatord.io/operatord/api/v1alpha1"
@@ -34,6 +36,9 @@ func (op *Operator) Status(old *v1alpha1.Cluster, o Observation, a Action, held 
 	}
 	s.Restored = o.Restored
 	s.Crashes = crashes(old, &o, removedUnready(a, held))
+	if failed := failedRestore(old); failed.kind != "" && a.kind == actRestore {
+		a, held = failed, "" // it is tried again, which is no news until it succeeds
+	}
 	s.Phase = phase(cl, &o, a, held)
 	if s.Phase == v1alpha1.PhaseReady && a.done() {
 		s.ReadyGeneration = cl.Generation
@@ -41,6 +46,16 @@ func (op *Operator) Status(old *v1alpha1.Cluster, o Observation, a Action, held 
 	s.ObservedGeneration = cl.Generation
 	conditions(cl, &o, a, held)
 	return cl
+}
+
+// failedRestore is the noop that cl's status tells of if the copy of its backup failed when it was tried last; else
+// the zero Action.
+func failedRestore(cl *v1alpha1.Cluster) Action {
+	c := meta.FindStatusCondition(cl.Status.Conditions, v1alpha1.ConditionDegraded)
+	if backupProblem(&cl.Status) == "" || !strings.HasPrefix(c.Message, copyFailed(cl.Spec.RestoreFrom)) {
+		return Action{}
+	}
+	return noop(c.Reason, c.Message)
 }
 
 // removedUnready is the uid of the unready leader that a is going to remove.

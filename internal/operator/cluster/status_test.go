@@ -24,6 +24,16 @@ func began(kind, target string) func(*v1alpha1.Cluster) {
 	return func(cl *v1alpha1.Cluster) { cl.Status.LastAction = &v1alpha1.LastAction{Kind: kind, Target: target} }
 }
 
+// restoreFailed is what the status says after the copy of Backup b failed.
+func restoreFailed(cl *v1alpha1.Cluster) {
+	began("restore", "b")(cl)
+	cl.Status.Phase = v1alpha1.PhaseDegraded
+	cl.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
+		Reason: reasonBackupNotFound, Message: copyFailed("b") + "/backup/pipe is a pipe",
+	}}
+}
+
 func phaseWas(p v1alpha1.Phase) func(*v1alpha1.Cluster) {
 	return func(cl *v1alpha1.Cluster) { cl.Status.Phase = p }
 }
@@ -57,6 +67,9 @@ func TestPhaseAndConditions(t *testing.T) {
 		{"no backup", demo(3, from("b")), with(world(), absent), "", "Degraded", "False Degraded, False BackupNotFound, True BackupNotFound"},
 		{"no backup, paused", demo(3, from("b"), paused), with(world(), absent), "paused", "Degraded", "False Degraded, Unknown Paused, True BackupNotFound"},
 		{"no room for the backup", demo(3, from("b")), with(world(), noRoom), "", "Degraded", "False Degraded, False RestoreFailed, True RestoreFailed"},
+		{"the copy failed and is tried again", demo(3, from("b"), restoreFailed), with(world(), had), "", "Degraded", "False Degraded, False BackupNotFound, True BackupNotFound"},
+		{"the copy failed, paused", demo(3, from("b"), restoreFailed, paused), with(world(), had), "paused", "Degraded", "False Degraded, Unknown Paused, True BackupNotFound"},
+		{"restored after a failure", demo(3, from("b"), restoreFailed), with(world(), restored), "", "Creating", "False Creating, True Creating, False Creating"},
 		{"restored", demo(3, from("b"), began("restore", "b")), with(world(), restored), "", "Creating", "False Creating, True Creating, False Creating"},
 		{"waits for the first members", demo(2, began("create", "demo-1")), world(member(0), member(1, starting)), "", "Creating", "False Creating, True Waiting, False Creating"},
 		{"elects for the first time", demo(1, began("create", "demo-0")), world(member(0)), "", "Creating", "False Creating, True Electing, False Creating"},
