@@ -124,7 +124,7 @@ func (op *Operator) Watches() []controller.Watch {
 	return []controller.Watch{
 		{Kind: configMapKind, Map: podsReferring(refersToConfigMap)},
 		{Kind: secretKind, Map: podsReferring(refersToSecret)},
-		{Kind: nodeKind, Map: unboundPods},
+		{Kind: nodeKind, Map: podsOfNode},
 	}
 }
 

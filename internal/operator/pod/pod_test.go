@@ -121,6 +121,36 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A Pod on another Node is that Node's; when it is deleted and there is no such Node, nobody else would end it.
+func TestPodsOfNodesThatDontExist(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	at := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+	deleted := func(p *corev1.Pod) bool { return p != nil && p.DeletionTimestamp != nil }
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	w.create(sh("nowhere", "exec sleep 1000", at("no-such-node")))
+	w.create(sh("there", "exec sleep 1000", at("other")))
+	w.await("there", "known", func(p *corev1.Pod) bool { return p != nil })
+	if p := w.await("nowhere", "known", func(p *corev1.Pod) bool { return p != nil }); p.Status.Phase == corev1.PodRunning {
+		t.Errorf("it runs: %+v", p.Status)
+	}
+	w.delete("nowhere", nil)
+	w.awaitGone("nowhere")
+
+	w.delete("there", nil)
+	w.await("there", "being deleted", deleted)
+	if _, err := w.op.Reconcile(t.Context(), controller.Key{Namespace: "default", Name: "there"}); err != nil {
+		t.Fatal(err)
+	}
+	if p := w.pod("there"); !deleted(p) {
+		t.Fatal("it is gone, although its Node is there")
+	}
+	if err := w.user.Delete(t.Context(), nodeKind, controller.Key{Name: "other"}, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitGone("there")
+}
+
 func TestInitContainersRunInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})

@@ -44,7 +44,7 @@ func (op *Operator) Reconcile(ctx context.Context, key controller.Key) (controll
 	case pod.Spec.NodeName == "":
 		return controller.Result{}, op.schedule(ctx, pod)
 	case pod.Spec.NodeName != op.NodeName:
-		return controller.Result{}, nil
+		return controller.Result{}, op.letGo(ctx, pod)
 	}
 	return op.sync(ctx, key, pod, cleared)
 }

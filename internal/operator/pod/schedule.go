@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"operatord.io/operatord/internal/controller"
 )
@@ -101,11 +102,31 @@ func (op *Operator) unscheduled(ctx context.Context, pod *corev1.Pod, reason, me
 	return nil
 }
 
-// unboundPods are those that a change of the Node may let be bound.
-func unboundPods(r controller.Reader, _ controller.Object) []controller.Key {
+// letGo takes away a Pod that is being deleted and is bound to a Node that doesn't exist: nobody else would ever
+// say that it has ended.
+func (op *Operator) letGo(ctx context.Context, pod *corev1.Pod) error {
+	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
+		return nil // it is wanted, or waits for others' finalizers only
+	}
+	if _, err := op.Reader.Get(nodeKind, controller.Key{Name: pod.Spec.NodeName}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	err := op.Writer.Delete(ctx, podKind, controller.Key{Namespace: pod.Namespace, Name: pod.Name}, metav1.DeleteOptions{
+		GracePeriodSeconds: ptr.To[int64](0),
+		Preconditions:      &metav1.Preconditions{UID: &pod.UID},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or another Pod: its change is on the way here
+	}
+	return err
+}
+
+// podsOfNode are the Pods that a change of a Node may let be bound, or, when it is gone, let go.
+func podsOfNode(r controller.Reader, node controller.Object) []controller.Key {
 	var keys []controller.Key
 	for obj := range r.List(podKind, controller.Query{}) {
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName == "" {
+		pod, ok := obj.(*corev1.Pod)
+		if ok && (pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil && pod.Spec.NodeName == node.GetName()) {
 			keys = append(keys, controller.Key{Namespace: pod.Namespace, Name: pod.Name})
 		}
 	}
