@@ -53,6 +53,7 @@ func (op *Operator) pod(cl *v1alpha1.Cluster, template *corev1.PodTemplateSpec, 
 	metav1.SetMetaDataLabel(&pod.ObjectMeta, v1alpha1.ClusterLabel, cl.Name)
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.DataAnnotation, data)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.NodeName = "" // members are on this machine; nobody would run, or end, one that is said to be elsewhere
 	if pod.Spec.TerminationGracePeriodSeconds == nil {
 		grace := int64(memberGrace)
 		pod.Spec.TerminationGracePeriodSeconds = &grace

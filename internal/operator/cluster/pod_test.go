@@ -38,6 +38,9 @@ func checkMember(t *testing.T, cl *v1alpha1.Cluster, pod *corev1.Pod) {
 	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
 		t.Errorf("restartPolicy %s", pod.Spec.RestartPolicy)
 	}
+	if pod.Spec.NodeName != "" {
+		t.Errorf("nodeName %s", pod.Spec.NodeName)
+	}
 }
 
 func TestMemberWithoutTemplate(t *testing.T) {
@@ -64,6 +67,7 @@ func TestMemberWithTemplate(t *testing.T) {
 	template.Labels = map[string]string{"app": "x", v1alpha1.RoleLabel: v1alpha1.RoleLeader, v1alpha1.ClusterLabel: "other"}
 	template.Annotations = map[string]string{"note": "y", v1alpha1.DataAnnotation: "/etc"}
 	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	template.Spec.NodeName = "elsewhere"
 	template.Spec.TerminationGracePeriodSeconds = &grace
 	cl := demo(4, func(cl *v1alpha1.Cluster) { cl.Spec.Template = raw(template) })
 	template, err := op.template(cl)
