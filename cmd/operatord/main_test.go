@@ -142,9 +142,9 @@ func TestKubeconfigThatIsIncomplete(t *testing.T) {
 
 func TestPlanReadsLikeASentence(t *testing.T) {
 	for want, p := range map[string]plan{
-		"create demo-0: there are 0 members, declared are 3": {Kind: "create", Target: "demo-0", Why: "there are 0 members, declared are 3"},
-		"noop: as declared (held: step)":                     {Kind: "noop", Why: "as declared", Held: "step"},
-		"noop: waiting for demo-2 (again in 10s)":            {Kind: "noop", Why: "waiting for demo-2", After: "10s"},
+		"create demo-0: no member is there, 3 are declared": {Kind: "create", Target: "demo-0", Why: "no member is there, 3 are declared"},
+		"noop: as declared (held: step)":                    {Kind: "noop", Why: "as declared", Held: "step"},
+		"noop: waiting for demo-2 (again in 10s)":           {Kind: "noop", Why: "waiting for demo-2", After: "10s"},
 	} {
 		if got := p.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -54,14 +54,14 @@ func (op *Operator) Decide(cl *v1alpha1.Cluster, o Observation) Action {
 		if m := first(members, func(m *Member) bool { return m.Leaving }); m != nil {
 			return noop(reasonShrinking, fmt.Sprintf("waiting for %s: being deleted", m.Name())).again(next)
 		}
-		return remove(superfluous(members, lead), reasonShrinking, fmt.Sprintf("there are %d members, declared are %d", len(members), want))
+		return remove(superfluous(members, lead), reasonShrinking, thereAndDeclared(len(members), want))
 	}
 	if m := first(members, dead); m != nil {
 		return remove(m, reasonReplacing, "it is dead")
 	}
 	if n, ok := missing(members, waiting, want, o.Now); ok {
 		return Action{kind: actCreate, target: memberName(cl.Name, n), ordinal: n, reason: reasonCreating,
-			why: fmt.Sprintf("there are %d members, declared are %d", len(members), want)}
+			why: thereAndDeclared(len(members), want)}
 	}
 	if why := waitingFor(first(members, notReady), waiting); why != "" {
 		return noop(reasonWaiting, why).again(next)
@@ -111,6 +111,24 @@ func elect(m *Member, members []*Member, why string) Action {
 
 func remove(m *Member, reason, why string) Action {
 	return Action{kind: actRemove, target: m.Name(), reason: reason, why: why, pod: m}
+}
+
+// thereAndDeclared compares the numbers of members.
+func thereAndDeclared(there, declared int) string {
+	have, want := fmt.Sprintf("%d members are there", there), fmt.Sprintf("%d are declared", declared)
+	switch there {
+	case 0:
+		have = "no member is there"
+	case 1:
+		have = "1 member is there"
+	}
+	switch declared {
+	case 0:
+		want = "none is declared"
+	case 1:
+		want = "1 is declared"
+	}
+	return have + ", " + want
 }
 
 func backupReason(o *Observation) string {

@@ -273,3 +273,18 @@ func TestDecide(t *testing.T) {
 		})
 	}
 }
+
+func TestNumbersAreSaidLikeASentence(t *testing.T) {
+	for want, n := range map[string][2]int{
+		"no member is there, 1 is declared":    {0, 1},
+		"no member is there, 3 are declared":   {0, 3},
+		"1 member is there, 3 are declared":    {1, 3},
+		"1 member is there, none is declared":  {1, 0},
+		"2 members are there, 1 is declared":   {2, 1},
+		"2 members are there, 10 are declared": {2, 10},
+	} {
+		if got := thereAndDeclared(n[0], n[1]); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

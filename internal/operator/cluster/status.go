@@ -90,8 +90,11 @@ func phase(cl *v1alpha1.Cluster, o *Observation, a Action, held string) v1alpha1
 
 // summary says what a complete Cluster is made of.
 func summary(cl *v1alpha1.Cluster) string {
-	if cl.Spec.Members == 0 {
+	switch cl.Spec.Members {
+	case 0:
 		return "no members, as declared"
+	case 1:
+		return cl.Status.Leader + " is ready and leads"
 	}
 	return fmt.Sprintf("%d of %d members are ready, %s leads", cl.Status.Members, cl.Spec.Members, cl.Status.Leader)
 }
