@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -35,6 +36,9 @@ certificate that the data directory's authority signs.`,
 					return errors.New("--group needs --user")
 				}
 				return print(daemon.AdminKubeconfig(dir))
+			}
+			if lifetime <= 0 {
+				return fmt.Errorf("--lifetime %s: credentials would be worthless", lifetime)
 			}
 			if server == "" {
 				e, err := daemon.ReadEndpoints(dir)

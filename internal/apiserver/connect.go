@@ -25,11 +25,15 @@ func connects(gr schema.GroupResource, subresource string) bool {
 
 // errConnect says at once that there is no such connection.
 func errConnect(gr schema.GroupResource, subresource string) error {
+	instead := "status.containerStatuses[].containerID says which"
+	if subresource == "log" {
+		instead = "their output is in run/POD-UID/CONTAINER/RESTARTS/log of the data directory"
+	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusNotImplemented,
 		Reason:  "NotImplemented",
-		Message: fmt.Sprintf("%s/%s is not served: containers are processes of this machine; status.containerStatuses[].containerID says which", gr.Resource, subresource),
+		Message: fmt.Sprintf("%s/%s is not served: containers are processes of this machine; %s", gr.Resource, subresource, instead),
 		Details: &metav1.StatusDetails{Kind: gr.Resource + "/" + subresource},
 	}}
 }
