@@ -41,6 +41,9 @@ func (op *Operator) terminate(ctx context.Context, crd *apiextensionsv1.CustomRe
 		return err
 	}
 	left, errs := op.deleteAll(ctx, gk)
+	if more := len(errs) - shownFailures; more > 0 {
+		errs = append(errs[:shownFailures], fmt.Errorf("and %d more", more))
+	}
 	if err := utilerrors.NewAggregate(errs); err != nil {
 		failed := next.DeepCopy()
 		apihelpers.SetCRDCondition(failed, condition(apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)))
@@ -54,6 +57,9 @@ func (op *Operator) terminate(ctx context.Context, crd *apiextensionsv1.CustomRe
 
 // deletesAtOnce is how many deletes of one kind are under way: the store writes them in one batch.
 const deletesAtOnce = 32
+
+// shownFailures bounds the message: with one for each object the status would grow too large to be written.
+const shownFailures = 10
 
 // deleteAll deletes what isn't being deleted yet. It tells how many objects there were, and each error but those
 // of objects that have gone or were made anew.

@@ -52,6 +52,9 @@ func setConditions(status *corev1.NamespaceStatus, remaining []*informer.Item, f
 		"All content-preserving finalizers finished", "ContentHasNoFinalizers")
 }
 
+// shownFailures bounds the message: with one for each object the status would grow too large to be written.
+const shownFailures = 10
+
 func failures(errs []error) string {
 	if len(errs) == 0 {
 		return ""
@@ -61,6 +64,9 @@ func failures(errs []error) string {
 		texts = append(texts, err.Error())
 	}
 	slices.Sort(texts)
+	if more := len(texts) - shownFailures; more > 0 {
+		texts = append(texts[:shownFailures], fmt.Sprintf("and %d more", more))
+	}
 	return fmt.Sprintf("Failed to delete all resource types, %d remaining: %v", len(errs), strings.Join(texts, ", "))
 }
 
