@@ -494,8 +494,9 @@ func TestProbes(t *testing.T) {
 		w.await("tcp", "unready", func(p *corev1.Pod) bool { return !isReady(p) })
 	})
 	t.Run("startup and liveness", func(t *testing.T) {
-		w.create(sh("lives", "rm -f "+dir+"/dead; exec sleep 1000", func(p *corev1.Pod) {
-			p.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: exec("true"), PeriodSeconds: 1}
+		// It has started when its first command has run: a /dead that is written before would be removed.
+		w.create(sh("lives", "rm -f "+dir+"/dead; touch "+dir+"/up; exec sleep 1000", func(p *corev1.Pod) {
+			p.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: exec("test", "-e", dir+"/up", "-a", "!", "-e", dir+"/dead"), PeriodSeconds: 1, FailureThreshold: 30}
 			p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: exec("test", "!", "-e", dir+"/dead"), PeriodSeconds: 1, FailureThreshold: 1}
 		}))
 		w.awaitReady("lives")
