@@ -3,9 +3,10 @@ package controller
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,8 +38,8 @@ func NewRecorder(o RecorderOptions) *Recorder {
 	return &Recorder{o}
 }
 
-// maxObjectInName leaves room for a dot and the hash in an Event's name.
-const maxObjectInName = 253 - 1 - 16
+// maxObjectInName leaves room for a dot, a revision and a hash in an Event's name.
+const maxObjectInName = 253 - 1 - 16 - 12
 
 // Record writes one Event about an object. occurrence tells two Events of the same text apart (a
 // resourceVersion, a time); a second one with the same occurrence isn't written.
@@ -85,15 +86,21 @@ func (r *Recorder) RecordRef(ctx context.Context, ref corev1.ObjectReference, e 
 	}
 }
 
+// eventName follows from what the Event says and when, so that it is never written twice. An occurrence that is a
+// resourceVersion comes first, because clients list what happened in one second by name.
 func eventName(ref corev1.ObjectReference, e Event, occurrence string) string {
 	h := sha256.New()
 	for _, part := range []string{string(ref.UID), e.Type, e.Reason, e.Message, occurrence} {
 		io.WriteString(h, part)
 		h.Write([]byte{0})
 	}
+	revision, err := strconv.ParseUint(occurrence, 10, 64)
+	if err != nil {
+		revision = 0
+	}
 	name := ref.Name
 	if len(name) > maxObjectInName {
 		name = name[:maxObjectInName]
 	}
-	return name + "." + hex.EncodeToString(h.Sum(nil)[:8])
+	return fmt.Sprintf("%s.%010x%x", name, revision, h.Sum(nil)[:6])
 }

@@ -27,7 +27,7 @@ func (op *Operator) recordChanges(ctx context.Context, old, next *corev1.Pod, o 
 		}
 		switch {
 		case s.State.Running != nil && (before.State.Running == nil || before.ContainerID != s.ContainerID):
-			op.event(ctx, next, corev1.EventTypeNormal, "Started", "Started container "+s.Name, s.ContainerID)
+			op.event(ctx, next, corev1.EventTypeNormal, "Started", "Started container "+s.Name, next.ResourceVersion)
 		case s.State.Running != nil && before.Ready && !s.Ready && o.failsReadiness(s.Name):
 			warn("Unhealthy", "Readiness probe failed: "+op.probes.why(next.UID, s.Name))
 		case s.State.Waiting != nil && s.State.Waiting.Message != "" && (before.State.Waiting == nil || before.State.Waiting.Reason != s.State.Waiting.Reason):

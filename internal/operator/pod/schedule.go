@@ -43,7 +43,7 @@ func (op *Operator) schedule(ctx context.Context, pod *corev1.Pod) error {
 	case err != nil:
 		return fmt.Errorf("bind: %w", err)
 	}
-	op.event(ctx, pod, corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, op.NodeName), "")
+	op.event(ctx, pod, corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, op.NodeName), pod.ResourceVersion)
 	return nil
 }
 
