@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -565,6 +566,37 @@ func TestShimIgnoresTerminationSignals(t *testing.T) {
 	}
 }
 
+// TestS65StartedByAThreadThatEnds: Pdeathsig, if anything used it, would go off when the thread that forked ends.
+func TestS65StartedByAThreadThatEnds(t *testing.T) {
+	t.Parallel()
+	r := open(t, t.TempDir(), Options{})
+	var specs []Spec
+	var ended sync.WaitGroup
+	for i := range 8 {
+		spec := script(fmt.Sprint("thread-", i), "exec sleep 1000")
+		specs = append(specs, spec)
+		ended.Go(func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			if _, err := r.Ensure(background, spec); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ended.Wait()
+	for _, spec := range specs {
+		await(t, r, spec.ID, running)
+	}
+	// A signal of the kind would have come before one that is sent now, and would have ended the process.
+	for _, spec := range specs {
+		if err := r.Signal(background, spec.ID, syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if p := await(t, r, spec.ID, empty); p.Signal != int(syscall.SIGTERM) {
+			t.Errorf("%s ended by signal %d, want the one that was sent", spec.ID, p.Signal)
+		}
+	}
+}
+
 func TestReboot(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, Options{})
@@ -836,6 +868,9 @@ func TestWithoutRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(binary, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS("testdata")); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "-test.timeout=120s")
