@@ -8,8 +8,8 @@ import (
 	"operatord.io/operatord/internal/resource/resourcetest"
 )
 
-// TestSchemaStores has what becomes of a spec: what is dropped and what is filled in.
-func TestSchemaStores(t *testing.T) {
+// TestS31SchemaStores has what becomes of a spec: what is dropped and what is filled in.
+func TestS31SchemaStores(t *testing.T) {
 	for _, c := range []struct{ rule, schema, spec, want string }{
 		{
 			"unknown fields go at every depth, in lists and maps",
