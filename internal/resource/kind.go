@@ -55,6 +55,10 @@ type Kind struct {
 	// Terminating: the CRD is being deleted, so creates are refused.
 	Terminating bool
 
+	// Declared is the revision of the CRD that made this Kind what it is, or, after a start, a later one; 0 for
+	// kinds that are compiled in. What was stored at or below it was written by the rules of another schema.
+	Declared uint64
+
 	done chan struct{} // closed when the registry no longer serves this Kind; nil outside of a registry
 }
 

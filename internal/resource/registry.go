@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sort"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -106,6 +107,10 @@ func (r *Registry) SetCRD(data []byte) error {
 	if err := json.Unmarshal(data, &crd); err != nil {
 		return fmt.Errorf("resource: read CustomResourceDefinition %s: %w", nameIn(data), err)
 	}
+	declared, err := strconv.ParseUint(crd.ResourceVersion, 10, 64)
+	if err != nil {
+		return fmt.Errorf("resource: CustomResourceDefinition %s has no resourceVersion: %w", crd.Name, err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !established(&crd) {
@@ -131,6 +136,7 @@ func (r *Registry) SetCRD(data []byte) error {
 		return fmt.Errorf("resource: CustomResourceDefinition %s can't be served: %w", crd.Name, err)
 	}
 	k.Terminating = terminating
+	k.Declared = declared
 	k.done = make(chan struct{})
 	r.crds[crd.Name] = &served{kind: k, basis: now}
 	r.publish()

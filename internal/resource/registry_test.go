@@ -36,7 +36,7 @@ func testKind(group, kind, plural string) *Kind {
 
 func crd(established apiextensionsv1.ConditionStatus, change func(*apiextensionsv1.CustomResourceDefinition)) []byte {
 	c := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: "u"},
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: "u", ResourceVersion: "7"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "example.com", Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
 		},
@@ -160,6 +160,33 @@ func TestRegistryReplacesAChangedKind(t *testing.T) {
 				t.Error("another kind was closed too")
 			}
 		})
+	}
+}
+
+// What is stored at or below Declared is read by the rules of a schema that it wasn't written by. A write of the CRD
+// that changes no rule moves nothing.
+func TestRegistryKnowsSinceWhenAKindIsAsItIs(t *testing.T) {
+	r, _, _ := registry(t)
+	for _, step := range []struct {
+		revision string
+		change   func(*apiextensionsv1.CustomResourceDefinition)
+		want     uint64
+	}{
+		{"7", func(*apiextensionsv1.CustomResourceDefinition) {}, 7},
+		{"8", func(c *apiextensionsv1.CustomResourceDefinition) { c.Labels = map[string]string{"a": "b"} }, 7},
+		{"9", func(c *apiextensionsv1.CustomResourceDefinition) { c.Spec.Scope = apiextensionsv1.ClusterScoped }, 9},
+		{"10", func(c *apiextensionsv1.CustomResourceDefinition) {
+			c.Spec.Scope = apiextensionsv1.ClusterScoped
+			c.DeletionTimestamp = new(metav1.Now())
+		}, 9},
+	} {
+		set(t, r, crd(apiextensionsv1.ConditionTrue, func(c *apiextensionsv1.CustomResourceDefinition) {
+			c.ResourceVersion = step.revision
+			step.change(c)
+		}))
+		if k := lookup(t, r); k.Declared != step.want {
+			t.Errorf("at revision %s: declared at %d, want %d", step.revision, k.Declared, step.want)
+		}
 	}
 }
 

@@ -61,7 +61,6 @@ type Cache struct {
 	progress atomic.Uint64 // every event at or below it is in its ring
 	moved    broadcast     // progress has grown
 
-	births births
 	seed   maphash.Seed
 	recent [recentSlots]atomic.Pointer[weak.Pointer[Object]]
 }
@@ -122,7 +121,7 @@ func (c *Cache) Object(k *resource.Kind, kv *storage.KV) *Object {
 	if o := remembered(slot, k, kv); o != nil {
 		return o
 	}
-	o := newObject(k, kv, kv.Rev, c.born(k))
+	o := newObject(k, kv, kv.Rev, storage.Rev(k.Declared))
 	p := weak.Make(o)
 	slot.Store(&p)
 	return o

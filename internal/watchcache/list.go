@@ -43,7 +43,7 @@ func (c *Cache) List(ctx context.Context, k *resource.Kind, opts ListOptions) (*
 // list reads one page from a view, from a key on. limit 0 is no limit.
 func (c *Cache) list(view storage.View, m *matcher, from string, limit int64) (*List, error) {
 	prefix := m.prefix()
-	born := c.born(m.kind)
+	born := storage.Rev(m.kind.Declared)
 	out := &List{Rev: uint64(view.Rev()), Objects: []*Object{}}
 	if m.never {
 		return out, nil

@@ -73,7 +73,7 @@ func (c *Cache) Watch(ctx context.Context, k *resource.Kind, opts ListOptions) (
 	if err != nil {
 		return nil, err
 	}
-	m.born = c.born(k)
+	m.born = storage.Rev(k.Declared)
 	w := &Watch{
 		cache:  c,
 		ring:   c.join(k),
