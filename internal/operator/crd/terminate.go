@@ -3,14 +3,12 @@ package crd
 import (
 	"context"
 	"fmt"
-	"sync"
+	"slices"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
@@ -40,52 +38,17 @@ func (op *Operator) terminate(ctx context.Context, crd *apiextensionsv1.CustomRe
 	if err := op.Reader.AtLeastOf(ctx, "", gk); err != nil {
 		return err
 	}
-	left, errs := op.deleteAll(ctx, gk)
-	if more := len(errs) - shownFailures; more > 0 {
-		errs = append(errs[:shownFailures], fmt.Errorf("and %d more", more))
-	}
+	instances := slices.Collect(op.Metadata.OfKind(gk))
+	errs := controller.Some(controller.DeleteAll(ctx, op.Writer, slices.Values(instances), nil))
 	if err := utilerrors.NewAggregate(errs); err != nil {
 		failed := next.DeepCopy()
 		apihelpers.SetCRDCondition(failed, condition(apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)))
 		return utilerrors.NewAggregate([]error{err, op.writeStatus(ctx, next, failed)})
 	}
-	if left > 0 {
+	if len(instances) > 0 {
 		return nil // the last to go wakes us
 	}
 	return op.release(ctx, next, "InstanceDeletionCompleted", "removed all instances")
-}
-
-// deletesAtOnce is how many deletes of one kind are under way: the store writes them in one batch.
-const deletesAtOnce = 32
-
-// shownFailures bounds the message: with one for each object the status would grow too large to be written.
-const shownFailures = 10
-
-// deleteAll deletes what isn't being deleted yet. It tells how many objects there were, and each error but those
-// of objects that have gone or were made anew.
-func (op *Operator) deleteAll(ctx context.Context, gk schema.GroupKind) (found int, failed []error) {
-	var (
-		mu      sync.Mutex
-		deletes errgroup.Group
-	)
-	deletes.SetLimit(deletesAtOnce)
-	for item := range op.Metadata.OfKind(gk) {
-		found++
-		if item.Deleting() {
-			continue
-		}
-		deletes.Go(func() error {
-			err := op.Writer.Delete(ctx, gk, item.Key, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(item.UID())}})
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				mu.Lock()
-				failed = append(failed, err)
-				mu.Unlock()
-			}
-			return nil
-		})
-	}
-	_ = deletes.Wait() // they return none
-	return found, failed
 }
 
 // release says how it ended and removes the finalizer, which removes the CRD.

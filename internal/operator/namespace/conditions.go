@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"operatord.io/operatord/internal/controller"
 	"operatord.io/operatord/internal/informer"
 )
 
@@ -52,20 +53,14 @@ func setConditions(status *corev1.NamespaceStatus, remaining []*informer.Item, f
 		"All content-preserving finalizers finished", "ContentHasNoFinalizers")
 }
 
-// shownFailures bounds the message: with one for each object the status would grow too large to be written.
-const shownFailures = 10
-
 func failures(errs []error) string {
 	if len(errs) == 0 {
 		return ""
 	}
-	texts := make([]string, 0, len(errs))
-	for _, err := range errs {
+	sorted := slices.SortedFunc(slices.Values(errs), func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	texts := make([]string, 0, len(sorted))
+	for _, err := range controller.Some(sorted) {
 		texts = append(texts, err.Error())
-	}
-	slices.Sort(texts)
-	if more := len(texts) - shownFailures; more > 0 {
-		texts = append(texts[:shownFailures], fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Sprintf("Failed to delete all resource types, %d remaining: %v", len(errs), strings.Join(texts, ", "))
 }

@@ -32,9 +32,6 @@ func Kind() schema.GroupKind { return schema.GroupKind{Kind: "Namespace"} }
 
 func podKind() schema.GroupKind { return schema.GroupKind{Kind: "Pod"} }
 
-// deletesAtOnce is how many deletes of one namespace are under way: the store writes them in one batch.
-const deletesAtOnce = 32
-
 // Options make an Operator. Reader, Metadata and Writer are required.
 type Options struct {
 	Reader   controller.Reader
@@ -129,13 +126,14 @@ func (op *Operator) empty(ctx context.Context, ns *corev1.Namespace) error {
 	if len(first) == 0 {
 		first = content
 	}
-	failed := op.deleteAll(ctx, first)
+	background := metav1.DeletePropagationBackground
+	failed := controller.DeleteAll(ctx, op.Writer, slices.Values(first), &background)
 	if content, err = op.content(ctx, ns.Name); err != nil {
 		return err
 	}
 	if len(failed) == 0 && len(content) > 0 && !slices.ContainsFunc(content, pods) && slices.ContainsFunc(first, pods) {
 		// The Pods went at once, and what woke us was seen by this look already.
-		failed = op.deleteAll(ctx, content)
+		failed = controller.DeleteAll(ctx, op.Writer, slices.Values(content), &background)
 		if content, err = op.content(ctx, ns.Name); err != nil {
 			return err
 		}
@@ -165,37 +163,6 @@ func (op *Operator) content(ctx context.Context, namespace string) ([]*informer.
 		return nil, err
 	}
 	return slices.Collect(op.Metadata.InNamespace(namespace)), nil
-}
-
-// deleteAll deletes what isn't being deleted yet. It returns each error but those of objects that have gone
-// or were made anew.
-func (op *Operator) deleteAll(ctx context.Context, items []*informer.Item) (failed []error) {
-	var (
-		mu      sync.Mutex
-		running sync.WaitGroup
-		slots   = make(chan struct{}, deletesAtOnce)
-	)
-	background := metav1.DeletePropagationBackground
-	for _, item := range items {
-		if item.Deleting() {
-			continue
-		}
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
-			err := op.Writer.Delete(ctx, item.Kind(), item.Key, metav1.DeleteOptions{
-				Preconditions:     &metav1.Preconditions{UID: new(item.UID())},
-				PropagationPolicy: &background,
-			})
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				mu.Lock()
-				failed = append(failed, err)
-				mu.Unlock()
-			}
-		})
-	}
-	running.Wait()
-	return failed
 }
 
 func (op *Operator) setEmptying(namespace string, on bool) {
