@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/yaml"
@@ -219,7 +220,10 @@ func TestInstall(t *testing.T) {
 	}
 	files := file(definition("Widget", nil))
 	w.do(crd.Install(ctx, w.set, w.Local, files))
-	w.do(w.set.Synced(ctx, widgets))
+	// The kind is served, and its view filled, a moment before the write that says Established can be seen.
+	w.until("the CRD to be Established", func() bool {
+		return apihelpers.IsCRDConditionTrue(w.get(crd.Kind(), "", "widgets.example.com").(*apiextensionsv1.CustomResourceDefinition), apiextensionsv1.Established)
+	})
 	before := w.get(crd.Kind(), "", "widgets.example.com").GetResourceVersion()
 	w.do(crd.Install(ctx, w.set, w.Local, files))
 	if rv := w.get(crd.Kind(), "", "widgets.example.com").GetResourceVersion(); rv != before {
