@@ -76,35 +76,39 @@ func (x *exchange) serveResource() {
 		return
 	}
 	x.warn(x.version.DeprecationNotice)
+	if err := x.perform(); err != nil {
+		x.fail(err)
+	}
+}
+
+// perform does what is asked and answers, or returns why not, unanswered.
+func (x *exchange) perform() error {
 	if x.info.Verb == "patch" {
 		// The type of a patch is looked at before anything else.
-		x.patch()
-		return
+		return x.patch()
 	}
 	var ok bool
 	x.accept, ok = negotiate(x.r, offer{protobuf: !x.kind.Custom, transform: true})
 	if !ok {
-		x.fail(errNotAcceptable(false))
-		return
+		return errNotAcceptable(false)
 	}
 	switch x.info.Verb {
 	case "get":
-		x.get()
+		return x.get()
 	case "list":
-		x.list()
+		return x.list()
 	case "watch":
-		x.watch()
+		return x.watch()
 	case "create":
-		x.create()
+		return x.create()
 	case "update":
-		x.update()
+		return x.update()
 	case "delete":
-		x.delete()
+		return x.delete()
 	case "deletecollection":
-		x.deleteCollection()
-	default:
-		x.fail(errNoMethod())
+		return x.deleteCollection()
 	}
+	return errNoMethod()
 }
 
 // scopeFits tells whether the path has a namespace where the kind wants one.
@@ -182,61 +186,53 @@ func (x *exchange) name() (string, error) {
 	return name, nil
 }
 
-func (x *exchange) get() {
+func (x *exchange) get() error {
 	name, err := x.name()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	opts, err := x.getOptions()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
-	x.result(x.s.cfg.Verbs.Get(x.ctx, x.rest(name), opts))
+	return x.result(x.s.cfg.Verbs.Get(x.ctx, x.rest(name), opts))
 }
 
-func (x *exchange) create() {
+func (x *exchange) create() error {
 	name := ""
 	if x.info.Subresource != "" {
 		var err error
 		if name, err = x.name(); err != nil {
-			x.fail(err)
-			return
+			return err
 		}
 	}
 	body, err := x.typedBody()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	opts, err := x.createOptions()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
-	x.result(x.s.cfg.Verbs.Create(x.ctx, x.rest(name), body, opts))
+	return x.result(x.s.cfg.Verbs.Create(x.ctx, x.rest(name), body, opts))
 }
 
-func (x *exchange) update() {
+func (x *exchange) update() error {
 	name, err := x.name()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	body, err := x.typedBody()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	opts, err := x.updateOptions()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	about := x.rest(name)
 	about.MayCreate = x.mayCreate
-	x.result(x.s.cfg.Verbs.Update(x.ctx, about, body, opts))
+	return x.result(x.s.cfg.Verbs.Update(x.ctx, about, body, opts))
 }
 
 // patchTypes are what a PATCH may be, in the order in which they are told.
@@ -247,40 +243,34 @@ func (x *exchange) patchTypes() []string {
 	return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
 }
 
-func (x *exchange) patch() {
+func (x *exchange) patch() error {
 	contentType, _, _ := strings.Cut(x.r.Header.Get("Content-Type"), ";")
 	pt := types.PatchType(strings.TrimSpace(contentType))
 	if supported := x.patchTypes(); !slices.Contains(supported, string(pt)) {
 		if x.kind.Custom {
-			x.fail(unsupportedMediaType(supported...))
-		} else {
-			x.fail(generic(http.StatusUnsupportedMediaType, "UnsupportedMediaType", "415: Unsupported Media Type"))
+			return unsupportedMediaType(supported...)
 		}
-		return
+		return generic(http.StatusUnsupportedMediaType, "UnsupportedMediaType", "415: Unsupported Media Type")
 	}
 	name, err := x.name()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	var ok bool
 	if x.accept, ok = negotiate(x.r, offer{protobuf: !x.kind.Custom, transform: true}); !ok {
-		x.fail(errNotAcceptable(false))
-		return
+		return errNotAcceptable(false)
 	}
 	body, err := x.body()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	opts, err := x.patchOptions(pt)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	about := x.rest(name)
 	about.MayCreate = x.mayCreate
-	x.result(x.s.cfg.Verbs.Patch(x.ctx, about, pt, body, opts))
+	return x.result(x.s.cfg.Verbs.Patch(x.ctx, about, pt, body, opts))
 }
 
 // mayCreate asks whether the user of an update or a patch may create the object, which isn't there.
@@ -290,74 +280,68 @@ func (x *exchange) mayCreate(ctx context.Context) error {
 	return auth.Check(ctx, x.s.cfg.Authorizer, a)
 }
 
-func (x *exchange) delete() {
+func (x *exchange) delete() error {
 	name, err := x.name()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	opts, err := x.deleteOptions()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
-	x.result(x.s.cfg.Verbs.Delete(x.ctx, x.rest(name), opts))
+	return x.result(x.s.cfg.Verbs.Delete(x.ctx, x.rest(name), opts))
 }
 
-func (x *exchange) deleteCollection() {
+func (x *exchange) deleteCollection() error {
 	list, _, err := x.listOptions(x.info.Name)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	opts, err := x.deleteOptions()
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	deleted, err := x.s.cfg.Verbs.DeleteCollection(x.ctx, x.rest(""), opts, list)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	x.writeList(deleted)
+	return nil
 }
 
-func (x *exchange) list() {
+func (x *exchange) list() error {
 	opts, internal, err := x.listOptions(x.info.Name)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	if internal.Watch {
 		x.stream(opts)
-		return
+		return nil
 	}
 	list, err := x.s.cfg.Verbs.List(x.ctx, x.rest(""), opts)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	x.writeList(list)
+	return nil
 }
 
-func (x *exchange) watch() {
+func (x *exchange) watch() error {
 	opts, _, err := x.listOptions(x.info.Name)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	x.stream(opts)
+	return nil
 }
 
-// result answers with what a verb returned.
-func (x *exchange) result(r *rest.Result, err error) {
+// result answers with what a verb returned, or returns its error.
+func (x *exchange) result(r *rest.Result, err error) error {
 	if r != nil {
 		x.warn(r.Warnings...)
 	}
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	code := http.StatusOK
 	switch {
@@ -368,7 +352,8 @@ func (x *exchange) result(r *rest.Result, err error) {
 	}
 	if r.Body != nil {
 		x.writeBody(code, r.Body)
-		return
+		return nil
 	}
 	x.writeObject(code, r.Object)
+	return nil
 }
