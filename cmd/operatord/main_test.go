@@ -143,11 +143,44 @@ func TestKubeconfigThatIsIncomplete(t *testing.T) {
 func TestPlanReadsLikeASentence(t *testing.T) {
 	for want, p := range map[string]plan{
 		"create demo-0: no member is there, 3 are declared": {Kind: "create", Target: "demo-0", Why: "no member is there, 3 are declared"},
-		"noop: as declared (held: step)":                    {Kind: "noop", Why: "as declared", Held: "step"},
+		"create demo-0: one is missing (held: step)":        {Kind: "create", Target: "demo-0", Why: "one is missing", Held: "step"},
 		"noop: waiting for demo-2 (again in 10s)":           {Kind: "noop", Why: "waiting for demo-2", After: "10s"},
 	} {
 		if got := p.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestOneObject(t *testing.T) {
+	for args, want := range map[string]string{
+		"cluster demo":                 "cluster demo",
+		"cluster/demo":                 "cluster demo",
+		"clusters.operatord.io/demo.x": "clusters.operatord.io demo.x",
+		"":                             "plan takes one object, TYPE NAME or TYPE/NAME",
+		"cluster":                      "plan takes one object",
+		"cluster/":                     "plan takes one object",
+		"/demo":                        "plan takes one object",
+		"cluster demo other":           "plan takes one object",
+		"cluster/demo other/demo":      "plan takes one object",
+		"a/cluster demo":               "plan takes one object",
+		"cluster a/demo":               `"a/demo" is no name of an object`,
+		"cluster/demo/0":               `"demo/0" is no name of an object`,
+		"cluster Demo":                 `"Demo" is no name of an object`,
+		"cluster ../demo":              `"../demo" is no name of an object`,
+		"cluster demo?x":               `"demo?x" is no name of an object`,
+		"step=x":                       "kubectl annotate TYPE NAME operatord.io/step=x",
+		"cluster demo step=x":          "kubectl annotate TYPE NAME operatord.io/step=x",
+		"cluster step=x":               "kubectl annotate TYPE NAME operatord.io/step=x",
+		"cluster/step=x":               "kubectl annotate TYPE NAME operatord.io/step=x",
+	} {
+		kind, name, err := oneObject("plan", strings.Fields(args))
+		got := kind + " " + name
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) || err == nil && got != want {
+			t.Errorf("%q: %s, want %s", args, got, want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // plan is the answer of …/plan and …/step.
@@ -39,7 +40,8 @@ func (p plan) String() string {
 
 func planCommand() *cobra.Command {
 	return planner(http.MethodGet, "plan", "Show what the operator would do next, without doing it",
-		`  operatord plan cluster demo`)
+		`  operatord plan cluster demo
+  operatord plan cluster/demo`)
 }
 
 // planner is plan and step: they differ in the method and the path's last word.
@@ -50,26 +52,56 @@ func planner(method, verb, short, example string) *cobra.Command {
 		output    string
 	)
 	cmd := &cobra.Command{
-		Use:     verb + " KIND NAME",
+		Use:     verb + " (TYPE NAME | TYPE/NAME)",
 		Short:   short,
 		Example: example,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("%s takes a kind and a name, as in: operatord %s cluster demo", verb, verb)
-			}
-			return nil
+			_, _, err := oneObject(verb, args)
+			return err
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "" && output != "json" {
 				return fmt.Errorf("-o %q: json is all there is", output)
 			}
-			return askPlanner(cmd.Context(), target, method, verb, namespace, args[0], args[1], output)
+			kind, name, err := oneObject(verb, args)
+			if err != nil {
+				return err
+			}
+			return askPlanner(cmd.Context(), target, method, verb, namespace, kind, name, output)
 		},
 	}
 	target.flags(cmd.Flags())
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "namespace of the object")
 	cmd.Flags().StringVarP(&output, "output", "o", output, "json, or empty for a line of text")
 	return cmd
+}
+
+// oneObject reads TYPE NAME or TYPE/NAME, as kubectl does.
+func oneObject(verb string, args []string) (kind, name string, err error) {
+	usage := fmt.Errorf("%[1]s takes one object, TYPE NAME or TYPE/NAME, as in: operatord %[1]s cluster demo", verb)
+	for _, arg := range args {
+		if at := strings.IndexByte(arg, '='); at >= 0 {
+			return "", "", fmt.Errorf("%w; it takes no values such as %q: a value of the annotation that makes an object wait for steps is set with: kubectl annotate TYPE NAME operatord.io/step=%s", usage, arg, arg[at+1:])
+		}
+	}
+	switch len(args) {
+	case 1:
+		var slash bool
+		if kind, name, slash = strings.Cut(args[0], "/"); !slash {
+			return "", "", usage
+		}
+	case 2:
+		kind, name = args[0], args[1]
+	default:
+		return "", "", usage
+	}
+	if kind == "" || name == "" || strings.Contains(kind, "/") {
+		return "", "", usage
+	}
+	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+		return "", "", fmt.Errorf("%q is no name of an object: %s", name, strings.Join(wrong, "; "))
+	}
+	return kind, name, nil
 }
 
 func askPlanner(ctx context.Context, t target, method, verb, namespace, kind, name, output string) error {

@@ -202,7 +202,7 @@ func (k *kit[T, O, A]) Reconcile(ctx context.Context, key Key) (Result, error) {
 	if k.Metrics.Acted != nil {
 		k.Metrics.Acted(k.For.Kind, a.Kind())
 	}
-	k.record(ctx, next, k.machine.Events(obj, next, a))
+	k.recordDone(ctx, obj, next, a, wrote)
 	k.acted(key, asked, true)
 	return Result{RequeueAfter: a.After(), Again: true}, nil
 }
@@ -228,18 +228,36 @@ func (k *kit[T, O, A]) writeStatus(ctx context.Context, obj T, o O, a A, held st
 func (k *kit[T, O, A]) recordChange(ctx context.Context, old, next T, a A, noop bool) {
 	if !noop {
 		var none A
-		if any(none) == nil || !none.Noop() {
+		if !isNoop(none) {
 			return
 		}
 		a = none
 	}
-	k.record(ctx, next, k.machine.Events(old, next, a))
+	k.record(ctx, next, k.machine.Events(old, next, a), 0)
 }
 
-// record writes Events. What makes one unique is the status that it was seen in.
-func (k *kit[T, O, A]) record(ctx context.Context, obj T, events []Event) {
-	for _, e := range events {
-		k.recorder.Record(ctx, obj, k.For, e, obj.GetResourceVersion())
+// recordDone records what the change of status tells, if it was written, and then the action that is done.
+func (k *kit[T, O, A]) recordDone(ctx context.Context, old, next T, a A, wrote bool) {
+	events := k.machine.Events(old, next, a)
+	change := 0
+	var none A
+	if wrote && isNoop(none) {
+		change = min(len(k.machine.Events(old, next, none)), len(events))
+	}
+	k.record(ctx, next, events[:change], 0)
+	k.record(ctx, next, events[change:], doneOrder)
+}
+
+func isNoop(a Action) bool { return a != nil && a.Noop() }
+
+// doneOrder is where the Events of an action stand among those of one status: behind what the status itself tells,
+// also when the action succeeds at a later try.
+const doneOrder = 0x80
+
+// record writes Events. What makes one unique is the status that it was seen in, and its place among that status's.
+func (k *kit[T, O, A]) record(ctx context.Context, obj T, events []Event, from int) {
+	for i, e := range events {
+		k.recorder.Record(ctx, obj, k.For, e, Occurrence(obj.GetResourceVersion(), from+i))
 	}
 }
 

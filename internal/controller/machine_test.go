@@ -470,7 +470,7 @@ func TestStep(t *testing.T) {
 			}
 		}
 		p, err := b.kit.Step(ctx, key("demo"))
-		if want := (Plan{Kind: "noop", Why: "complete", Held: HeldStep}); err != nil || p != want {
+		if want := (Plan{Kind: "noop", Why: "complete"}); err != nil || p != want {
 			t.Errorf("step with nothing to do: %+v, %v; want %+v", p, err, want)
 		}
 
@@ -675,4 +675,33 @@ func TestOthersGoOnBesideBadOnes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Clients list the Events of one second by name: what was lost stands before what was done about it, also when that
+// succeeds only at a second try, against the same status.
+func TestEventsStandInTheOrderOfWhatHappened(t *testing.T) {
+	for _, failing := range []bool{false, true} {
+		b := newBench()
+		b.make(t, 1, nil)
+		b.reconcile(t)
+		b.reconcile(t)
+		for n := range 20 { // names end in a hash: one order may be luck
+			_ = b.Delete(context.Background(), configMaps, key("demo-0"), deleteOptions)
+			if failing {
+				b.toy.fail = fmt.Errorf("no room %d", n)
+				_, _ = b.kit.Reconcile(context.Background(), key("demo"))
+				b.toy.fail = nil
+			}
+			b.reconcile(t)
+			b.reconcile(t)
+		}
+		slices.SortFunc(b.events, func(a, b *corev1.Event) int { return strings.Compare(a.Name, b.Name) })
+		var told []string
+		for _, e := range b.events {
+			told = append(told, e.Reason)
+		}
+		if want := append([]string{"Did"}, slices.Repeat([]string{"Lost", "Did"}, 20)...); !slices.Equal(told, want) {
+			t.Errorf("failing at first %t: listed as %v", failing, told)
+		}
+	}
 }

@@ -13,10 +13,13 @@ type Plan struct {
 	Target string
 	Why    string
 	After  time.Duration // > 0: it looks again then
-	Held   string        // why it won't be done by itself now: paused, step; empty otherwise
+	Held   string        // why it won't be done by itself now: paused, step; empty for noop, of which nothing is held
 }
 
 func planOf(a Action, held string) Plan {
+	if a.Noop() {
+		held = ""
+	}
 	return Plan{Kind: a.Kind(), Target: a.Target(), Why: a.Why(), After: a.After(), Held: held}
 }
 

@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,10 +41,16 @@ func NewRecorder(o RecorderOptions) *Recorder {
 	return &Recorder{o}
 }
 
-// maxObjectInName leaves room for a dot, a revision and a hash in an Event's name.
-const maxObjectInName = 253 - 1 - 16 - 12
+// maxObjectInName leaves room for a dot, a revision, an order and a hash in an Event's name.
+const maxObjectInName = 253 - 1 - 16 - 2 - 12
 
-// Record writes one Event about an object. occurrence tells two Events of the same text apart (a
+// Occurrence is that of an Event that was seen in a revision, order of several there (0 to 255) being the order of
+// what happened.
+func Occurrence(revision string, order int) string {
+	return revision + "." + strconv.Itoa(order)
+}
+
+// Record writes one Event about an object. occurrence tells two Events of the same text apart (an Occurrence, a
 // resourceVersion, a time); a second one with the same occurrence isn't written.
 func (r *Recorder) Record(ctx context.Context, about Object, gk schema.GroupKind, e Event, occurrence string) {
 	gvk := about.GetObjectKind().GroupVersionKind()
@@ -86,21 +95,32 @@ func (r *Recorder) RecordRef(ctx context.Context, ref corev1.ObjectReference, e 
 	}
 }
 
-// eventName follows from what the Event says and when, so that it is never written twice. An occurrence that is a
-// resourceVersion comes first, because clients list what happened in one second by name.
+// eventName follows from what the Event says and when, so that it is never written twice. A revision, and the order
+// within it, come first, because clients list what happened in one second by name.
 func eventName(ref corev1.ObjectReference, e Event, occurrence string) string {
 	h := sha256.New()
 	for _, part := range []string{string(ref.UID), e.Type, e.Reason, e.Message, occurrence} {
 		io.WriteString(h, part)
 		h.Write([]byte{0})
 	}
-	revision, err := strconv.ParseUint(occurrence, 10, 64)
-	if err != nil {
-		revision = 0
-	}
 	name := ref.Name
 	if len(name) > maxObjectInName {
 		name = name[:maxObjectInName]
 	}
-	return fmt.Sprintf("%s.%010x%x", name, revision, h.Sum(nil)[:6])
+	revision, order := seenIn(occurrence)
+	return fmt.Sprintf("%s.%010x%02x%x", name, revision, order, h.Sum(nil)[:6])
+}
+
+// seenIn takes an Occurrence apart; what is none has no revision.
+func seenIn(occurrence string) (revision uint64, order uint8) {
+	at, nth, _ := strings.Cut(occurrence, ".")
+	revision, err := strconv.ParseUint(at, 10, 64)
+	if err != nil {
+		return 0, 0
+	}
+	n, err := strconv.ParseUint(cmp.Or(nth, "0"), 10, 8)
+	if err != nil {
+		return revision, math.MaxUint8
+	}
+	return revision, uint8(n)
 }

@@ -29,8 +29,15 @@ func TestEventNames(t *testing.T) {
 			t.Errorf("%s is listed before %s", pair, before)
 		}
 	}
+	var inOne []string
+	for order, reason := range []string{"LeaderLost", "MemberLost", "LeaderElected"} {
+		inOne = append(inOne, eventName(ref, Event{Reason: reason}, Occurrence("256", order*doneOrder/2)))
+	}
+	if !slices.IsSorted(inOne) {
+		t.Errorf("listed out of order: %v", inOne)
+	}
 	ref.Name = strings.Repeat("x", 253)
-	if errs := validation.IsDNS1123Subdomain(eventName(ref, created, "18446744073709551615")); len(errs) > 0 {
+	if errs := validation.IsDNS1123Subdomain(eventName(ref, created, Occurrence("18446744073709551615", 255))); len(errs) > 0 {
 		t.Error(errs)
 	}
 }
