@@ -184,7 +184,8 @@ type DecodeOptions struct {
 
 // Codec turns bytes into objects and back. All methods are safe for concurrent use.
 type Codec interface {
-	// New makes an empty object in hub form.
+	// New makes an empty object in this version's own form: what a field manager takes for the object that isn't
+	// there yet. Its fields are absent, where an empty hub object may have zeros (0 replicas).
 	New() Object
 	// Decode reads a request body: checks apiVersion and kind, decodes strictly, prunes and defaults.
 	// Errors are API errors (*errors.StatusError); warnings are texts of Warning headers.

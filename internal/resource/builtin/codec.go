@@ -25,8 +25,10 @@ func (c *codec) hub() schema.GroupVersion {
 	return schema.GroupVersion{Group: c.gvk.Group, Version: runtime.APIVersionInternal}
 }
 
-func (c *codec) New() resource.Object {
-	obj, err := c.scheme.New(c.hub().WithKind(c.gvk.Kind))
+func (c *codec) New() resource.Object { return c.empty(c.gvk.GroupVersion()) }
+
+func (c *codec) empty(gv schema.GroupVersion) resource.Object {
+	obj, err := c.scheme.New(gv.WithKind(c.gvk.Kind))
 	if err != nil {
 		panic(fmt.Sprintf("builtin: the scheme lacks %s: %v", c.gvk, err))
 	}
@@ -34,7 +36,7 @@ func (c *codec) New() resource.Object {
 }
 
 func (c *codec) Decode(data []byte, opts resource.DecodeOptions) (resource.Object, []string, error) {
-	return c.typed.Decode(data, opts, c.gvk, c.hub(), c.New())
+	return c.typed.Decode(data, opts, c.gvk, c.hub(), c.empty(c.hub()))
 }
 
 func (c *codec) DecodeStored(data []byte) (resource.Object, error) {
@@ -46,7 +48,7 @@ func (c *codec) DecodeStored(data []byte) (resource.Object, error) {
 		return nil, fmt.Errorf("builtin: decode stored %s: %w", c.gvk.Kind, err)
 	}
 	c.scheme.Default(obj)
-	hub := c.New()
+	hub := c.empty(c.hub())
 	if err := c.scheme.Convert(obj, hub, nil); err != nil {
 		return nil, fmt.Errorf("builtin: decode stored %s: %w", c.gvk.Kind, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -175,6 +176,11 @@ func (typer) Recognizes(schema.GroupVersionKind) bool { return false }
 type creater struct{}
 
 func (creater) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if gvk == autoscalingv1.SchemeGroupVersion.WithKind("Scale") {
+		scale := &autoscalingv1.Scale{}
+		scale.SetGroupVersionKind(gvk)
+		return scale, nil
+	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
 	return u, nil

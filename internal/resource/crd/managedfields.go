@@ -90,10 +90,10 @@ var _ runtime.ObjectConvertor = converter{}
 
 func (c converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	from := in.GetObjectKind().GroupVersionKind()
-	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from})
-	if _, isScale := in.(*autoscalingv1.Scale); isScale {
-		return in.DeepCopyObject(), nil
+	if from == autoscalingv1.SchemeGroupVersion.WithKind("Scale") {
+		return typedScale(in)
 	}
+	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from})
 	if !ok {
 		return nil, fmt.Errorf("%v is unstructured and is not suitable for converting to %q", from, target)
 	}
@@ -105,6 +105,19 @@ func (c converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersi
 	out := in.DeepCopyObject()
 	out.GetObjectKind().SetGroupVersionKind(to.GroupVersion().WithKind(from.Kind))
 	return out, nil
+}
+
+// typedScale is a Scale in its Go type, into which what an apply makes must be brought.
+func typedScale(in runtime.Object) (runtime.Object, error) {
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return in.DeepCopyObject(), nil
+	}
+	scale := &autoscalingv1.Scale{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, scale); err != nil {
+		return nil, fmt.Errorf("read a Scale: %w", err)
+	}
+	return scale, nil
 }
 
 func (c converter) Convert(in, out, context any) error {
