@@ -47,6 +47,7 @@ type limiter[K comparable] struct {
 type failures struct {
 	n     int
 	until time.Time // when the last delay is over
+	cause string    // the last error's text
 }
 
 func newLimiter[K comparable](b BackOff) *limiter[K] {
@@ -55,18 +56,29 @@ func newLimiter[K comparable](b BackOff) *limiter[K] {
 
 // When counts a failure and says how long to wait.
 func (l *limiter[K]) When(key K) time.Duration {
+	delay, _ := l.fail(key, "", l.backOff.Max)
+	return delay
+}
+
+// fail counts a failure and says how long to wait, longest at most, and whether the last failure's cause was another. An
+// empty cause is of no interest.
+func (l *limiter[K]) fail(key K, cause string, longest time.Duration) (delay time.Duration, news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	f := l.failed[key]
-	if left := f.until.Sub(now); left > 0 {
-		return left
+	if news = cause != "" && f.cause != cause; news {
+		f.cause = cause
+	}
+	if left := f.until.Sub(now); left > 0 && left <= longest {
+		l.failed[key] = f
+		return left, news
 	}
 	f.n++
-	d := l.backOff.delay(f.n)
+	d := min(l.backOff.delay(f.n), longest)
 	f.until = now.Add(d)
 	l.failed[key] = f
-	return d
+	return d, news
 }
 
 // Forget ends the row of errors.

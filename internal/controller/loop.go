@@ -18,18 +18,22 @@ import (
 // back-off, panics caught. Controller is a Loop over the objects of one kind; what isn't keyed by one kind
 // (the garbage collector) uses it directly.
 type Loop[K comparable] struct {
-	opts   LoopOptions[K]
-	queue  workqueue.TypedRateLimitingInterface[K]
-	mu     sync.Mutex
-	floors map[K]*floor // of keys whose last run wrote something
+	opts    LoopOptions[K]
+	limiter *limiter[K]
+	queue   workqueue.TypedRateLimitingInterface[K]
+	waiters sync.WaitGroup // of keys that wait for the views, one a key
+
+	mu      sync.Mutex
+	floors  map[K]*floor // of keys whose last run wrote something
+	waiting map[K]bool   // keys that are added again when the views hold that
 }
 
 // LoopOptions say what a Loop runs. Name and Reconcile are required.
 type LoopOptions[K comparable] struct {
 	Name      string
 	Reconcile func(ctx context.Context, key K) (Result, error)
-	// AtLeast waits for the views to reach a revision; before a key is run again, they hold what its last
-	// run wrote through a Tracked writer. nil: no waiting.
+	// AtLeast waits for the views to reach a revision, and says at once that they have, whether its context has ended
+	// or not; before a key is run again, they hold what its last run wrote through a Tracked writer. nil: no waiting.
 	AtLeast func(ctx context.Context, revision string) error
 	Workers int // 0: 4
 	BackOff BackOff
@@ -39,7 +43,7 @@ type LoopOptions[K comparable] struct {
 }
 
 const (
-	// floorWait bounds the wait for the views; they are normally milliseconds behind.
+	// floorWait bounds the wait for the views, which no worker does; they are normally milliseconds behind.
 	floorWait = 10 * time.Second
 	// drainWait is how long a run that is under way at shutdown may go on.
 	drainWait = 5 * time.Second
@@ -53,10 +57,13 @@ func NewLoop[K comparable](o LoopOptions[K]) *Loop[K] {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	limiter := newLimiter[K](o.BackOff)
 	return &Loop[K]{
-		opts:   o,
-		floors: map[K]*floor{},
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig[K](newLimiter[K](o.BackOff),
+		opts:    o,
+		limiter: limiter,
+		floors:  map[K]*floor{},
+		waiting: map[K]bool{},
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig[K](limiter,
 			workqueue.TypedRateLimitingQueueConfig[K]{Name: o.Name, MetricsProvider: o.Queue}),
 	}
 }
@@ -84,6 +91,7 @@ func (l *Loop[K]) Run(ctx context.Context) {
 	timer := time.AfterFunc(drainWait, cancel)
 	defer timer.Stop()
 	workers.Wait()
+	l.waiters.Wait()
 }
 
 func (l *Loop[K]) next(ctx, work context.Context) bool {
@@ -95,17 +103,67 @@ func (l *Loop[K]) next(ctx, work context.Context) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	l.run(work, key)
+	if l.caughtUp(ctx, key) {
+		l.run(work, key)
+	}
 	return true
 }
 
-// run runs one key and does with the outcome what it asks for.
+// caughtUp tells whether the views hold what the key's last run wrote. If they don't, no worker waits for them: the
+// key is added again when they do.
+func (l *Loop[K]) caughtUp(ctx context.Context, key K) bool {
+	l.mu.Lock()
+	before := l.floors[key]
+	l.mu.Unlock()
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	if before.wait(now, l.opts.AtLeast) == nil {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.waiting[key] {
+		l.waiting[key] = true
+		l.waiters.Go(func() { l.await(ctx, key, before) })
+	}
+	return false
+}
+
+// await adds a key again when the views have reached its floor, or after floorWait.
+func (l *Loop[K]) await(ctx context.Context, key K, before *floor) {
+	start := time.Now()
+	patience, cancel := context.WithTimeout(ctx, floorWait)
+	defer cancel()
+	err := before.wait(patience, l.opts.AtLeast)
+	l.mu.Lock()
+	delete(l.waiting, key)
+	if err == nil && l.floors[key] == before {
+		delete(l.floors, key)
+	}
+	l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.queue.Add(key)
+	case ctx.Err() == nil:
+		l.finish(key, Result{}, fmt.Errorf("the views don't hold what was written last: %w", err), start)
+	}
+}
+
+// run runs one key.
 func (l *Loop[K]) run(ctx context.Context, key K) {
 	start := time.Now()
 	result, err := l.reconcile(ctx, key)
+	l.finish(key, result, err, start)
+}
+
+// finish does with the outcome of a run what it asks for.
+func (l *Loop[K]) finish(key K, result Result, err error, start time.Time) {
 	outcome := "success"
 	switch {
 	case err == nil:
+		if n := l.queue.NumRequeues(key); n > 1 {
+			l.opts.Log.Info("reconcile works again", "key", key, "failures", n)
+		}
 		l.queue.Forget(key)
 		if result.RequeueAfter > 0 {
 			outcome = "requeue"
@@ -131,25 +189,26 @@ func (l *Loop[K]) run(ctx context.Context, key K) {
 			outcome = "panic"
 			l.opts.Log.Error("reconcile panicked", "key", key, "cause", p.value, "stack", string(p.stack))
 		}
-		l.queue.AddRateLimited(key)
-		l.opts.Log.Warn("reconcile failed", "key", key, "failures", l.queue.NumRequeues(key), "cause", err)
+		longest := l.limiter.backOff.Max
+		if Passes(err) {
+			longest = min(longest, passingMax)
+		}
+		delay, news := l.limiter.fail(key, err.Error(), longest)
+		l.queue.AddAfter(key, delay)
+		// Each cause once: what fails again and again for the same one is counted.
+		level := slog.LevelDebug
+		if news {
+			level = slog.LevelWarn
+		}
+		l.opts.Log.Log(context.Background(), level, "reconcile failed", "key", key, "failures", l.queue.NumRequeues(key), "cause", err)
 	}
 	if l.opts.Metrics.Reconciled != nil {
 		l.opts.Metrics.Reconciled(l.opts.Name, outcome, time.Since(start))
 	}
 }
 
-// reconcile waits for the key's floor and calls the function, with a new floor for what it writes.
+// reconcile calls the function, with a new floor for what it writes.
 func (l *Loop[K]) reconcile(ctx context.Context, key K) (result Result, err error) {
-	l.mu.Lock()
-	before := l.floors[key]
-	l.mu.Unlock()
-	waiting, cancel := context.WithTimeout(ctx, floorWait)
-	err = before.wait(waiting, l.opts.AtLeast)
-	cancel()
-	if err != nil {
-		return Result{}, fmt.Errorf("the views don't hold what was written last: %w", err)
-	}
 	written := &floor{}
 	defer func() {
 		if r := recover(); r != nil {

@@ -14,7 +14,8 @@ type Source interface {
 	Subscribe(gk schema.GroupKind, fn func(old, new Object))
 	// Synced waits until the kind is served and its view has been filled.
 	Synced(ctx context.Context, gk schema.GroupKind) error
-	// AtLeastOf is AtLeast for the views of some kinds, whether they are served or not.
+	// AtLeastOf is AtLeast for the views of some kinds, whether they are served or not. Where they have reached a
+	// revision it says so even if ctx has ended.
 	AtLeastOf(ctx context.Context, revision string, kinds ...schema.GroupKind) error
 	// SyncedIfServed waits until the kind's view has been filled, if the kind is served now.
 	SyncedIfServed(ctx context.Context, gk schema.GroupKind) error

@@ -121,7 +121,7 @@ func (s *Set) parse(ctx context.Context, revision string) (uint64, error) {
 }
 
 // WaitFor waits until every event up to a revision is in the views of some kinds, or of all. It works while
-// nothing of these kinds is written. The set must run.
+// nothing of these kinds is written. The set must run. With a ctx that has ended it tells whether they are there.
 func (s *Set) WaitFor(ctx context.Context, rev uint64, kinds ...schema.GroupKind) error {
 	if len(kinds) == 0 {
 		for _, k := range s.reg.Kinds() {
