@@ -37,7 +37,9 @@ func (d *definition) coerce(u *unstructured.Unstructured, c coercion) (unknown [
 	if err != nil {
 		return nil, err
 	}
-	if gv.Group == d.gk.Group && kind == d.gk.Kind {
+	// What lies in a version that the CRD no longer has keeps all its fields: no schema says which to drop.
+	known := d.versions[gv.Version] != nil || !c.stored
+	if gv.Group == d.gk.Group && kind == d.gk.Kind && known {
 		s, err := d.structural(gv.Version)
 		if err != nil {
 			return nil, err

@@ -32,7 +32,7 @@ type definition struct {
 	crd        *apiextensionsv1.CustomResourceDefinition
 	gk         schema.GroupKind
 	namespaced bool
-	versions   map[string]*rules // by name; served ones and the stored one
+	versions   map[string]*rules // by name; also those that aren't served: objects may lie in them
 	stored     string
 
 	types func() (managedfields.TypeConverter, error)
@@ -74,9 +74,6 @@ func Compile(crd *apiextensionsv1.CustomResourceDefinition) (*resource.Kind, err
 	}
 	for i := range crd.Spec.Versions {
 		v := &crd.Spec.Versions[i]
-		if !v.Served && !v.Storage {
-			continue
-		}
 		r := newRules(d, v)
 		d.versions[v.Name] = r
 		rv := d.version(r)

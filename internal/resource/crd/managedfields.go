@@ -20,12 +20,8 @@ func (d *definition) typeConverter() (managedfields.TypeConverter, error) {
 		models[name] = s
 	}
 	for i := range d.crd.Spec.Versions {
-		v := &d.crd.Spec.Versions[i]
-		r := d.versions[v.Name]
-		if r == nil {
-			r = newRules(d, v) // neither served nor stored, but managedFields may still name it
-		}
-		models[SchemaName(d.gk.Group, v.Name, d.gk.Kind)] = r.openAPI()
+		version := d.crd.Spec.Versions[i].Name
+		models[SchemaName(d.gk.Group, version, d.gk.Kind)] = d.versions[version].openAPI()
 	}
 	types, err := managedfields.NewTypeConverter(models, d.crd.Spec.PreserveUnknownFields)
 	if err != nil {
@@ -97,9 +93,10 @@ func (c converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersi
 	if !ok {
 		return nil, fmt.Errorf("%v is unstructured and is not suitable for converting to %q", from, target)
 	}
-	for direction, gv := range map[string]schema.GroupVersion{"to": to.GroupVersion(), "from": from.GroupVersion()} {
-		if !c.knows(gv) {
-			return nil, fmt.Errorf("request to convert CR %s an invalid group/version: %s", direction, gv)
+	for _, gvk := range []schema.GroupVersionKind{to, from} {
+		if !c.knows(gvk.GroupVersion()) {
+			// Field managers let go what is owned in a version that is gone.
+			return nil, runtime.NewNotRegisteredErrForKind(c.def.crd.Name, gvk)
 		}
 	}
 	out := in.DeepCopyObject()
@@ -142,15 +139,7 @@ func (c converter) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value s
 }
 
 func (c converter) knows(gv schema.GroupVersion) bool {
-	if gv.Group != c.def.gk.Group {
-		return false
-	}
-	for i := range c.def.crd.Spec.Versions {
-		if c.def.crd.Spec.Versions[i].Name == gv.Version {
-			return true
-		}
-	}
-	return false
+	return gv.Group == c.def.gk.Group && c.def.versions[gv.Version] != nil
 }
 
 // defaulter fills in defaults for field managers.
