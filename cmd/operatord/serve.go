@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -37,6 +38,7 @@ The operators are %s. With --operators '' it is an API server and nothing else.`
 			c.Version = version
 			c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 			klog.SetSlogLogger(c.Log) // Kubernetes' libraries log through it
+			keepOwnBits()
 			return daemon.Run(cmd.Context(), c)
 		},
 	}
@@ -51,4 +53,10 @@ The operators are %s. With --operators '' it is an API server and nothing else.`
 	f.StringVar(&c.Storage, "storage", c.Storage, "where objects are kept; empty is the embedded store in the data directory")
 	f.StringVar(&logLevel, "log-level", logLevel, "debug, info, warn or error")
 	return cmd
+}
+
+// keepOwnBits takes the owner's bits out of the umask: a daemon is not to be shut out of what it makes itself.
+func keepOwnBits() {
+	umask := syscall.Umask(0o077)
+	syscall.Umask(umask &^ 0o700)
 }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +25,7 @@ const (
 	storeDir       = "store"
 	runDir         = "run"
 	podsDir        = "pods"
+	clustersDir    = "clusters"
 )
 
 // dataDir is a data directory that this process alone may use.
@@ -31,24 +34,30 @@ type dataDir struct {
 	lock *os.File
 }
 
-// openDataDir makes the directory if need be and takes its lock. What a predecessor said about itself is
-// removed: until this daemon has written its own endpoints.json nobody should look for it there.
-func openDataDir(path string) (*dataDir, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("daemon: make the data directory: %w", err)
+// openDataDir makes the directory if need be, makes sure that it may be believed, and takes its lock. What a
+// predecessor said about itself is removed: until this daemon has written its own endpoints.json nobody should
+// look for it there. path is absolute.
+func openDataDir(path string, log *slog.Logger) (*dataDir, error) {
+	way, err := enter(path)
+	if err != nil {
+		return nil, err
 	}
-	if err := makePrivate(path); err != nil {
-		return nil, fmt.Errorf("daemon: make the data directory private: %w", err)
+	defer way.dir.Close()
+	if len(way.bendable) > 0 {
+		log.Warn("others own directories above the data directory, and can put another one in its place", "data-dir", path, "theirs", way.bendable)
+	}
+	if err := takeOver(path, way.dir); err != nil {
+		return nil, err
 	}
 	d := &dataDir{path: path}
-	lock, err := os.OpenFile(d.file(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(d.file(lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("daemon: open the lock: %w", err)
+		return nil, hint(fmt.Errorf("daemon: open the lock: %w", err))
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("daemon: %s is in use by another operatord (pid %s): stop that one, or give another --data-dir", path, holder(lock))
+			return nil, fmt.Errorf("daemon: %s is in use by another operatord (pid %s): stop that one, or give another --data-dir (with make run: DATA_DIR=…)", path, holder(lock))
 		}
 		return nil, fmt.Errorf("daemon: lock %s: %w", lock.Name(), err)
 	}
@@ -60,17 +69,59 @@ func openDataDir(path string) (*dataDir, error) {
 	return d, nil
 }
 
-// makePrivate keeps everybody out whom nobody let in: 0710 is how 0700 shows when some users may pass through
-// (process.Reach), and a chmod would shut them out.
-func makePrivate(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
+// takeOver makes sure that the directory is operatord's, or free to become that, and this user's alone. Only one in
+// which there is nothing yet is made private; any other is refused if it isn't.
+func takeOver(path string, way *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(way.Fd()), &st); err != nil {
+		return fmt.Errorf("daemon: data directory: %w", err)
 	}
-	if info.Mode().Perm() == 0o710 {
+	fd, err := unix.Openat(int(way.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EACCES) && int(st.Uid) != os.Geteuid() {
+		return inspect(path, &st, true).err() // by its owner alone: there is more that can't be seen
+	}
+	if err != nil {
+		return hint(fmt.Errorf("daemon: open the data directory %s: %w", path, err))
+	}
+	dir := os.NewFile(uintptr(fd), path)
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("daemon: read the data directory: %w", err)
+	}
+	others, ok := ours(names)
+	if !ok {
+		return fmt.Errorf("daemon: %s holds other things (%s): give operatord a directory of its own, as in --data-dir %s (with make run: DATA_DIR=…)", path, some(others), quote(filepath.Join(path, "operatord")))
+	}
+	acl := hasACL(fd)
+	empty := !slices.ContainsFunc(names, func(name string) bool { return name != lostAndFound })
+	if empty && int(st.Uid) == os.Geteuid() && !closed(st.Mode, acl) {
+		if err := dir.Chmod(0o700); err != nil {
+			return hint(fmt.Errorf("daemon: make the data directory private: %w", err))
+		}
 		return nil
 	}
-	return os.Chmod(path, 0o700)
+	i := inspect(path, &st, acl)
+	if err := i.contents(); err != nil {
+		return err
+	}
+	return i.err()
+}
+
+// hasACL tells whether some users were let into the directory by name.
+func hasACL(fd int) bool {
+	n, err := unix.Fgetxattr(fd, "system.posix_acl_access", nil)
+	return err == nil && n > 0
+}
+
+// some names the first few of many.
+func some(names []string) string {
+	const most = 3
+	slices.Sort(names)
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // claim writes this process's id into the lock and removes what the last holder left behind.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,12 +14,22 @@ import (
 
 func open(t *testing.T, path string) *dataDir {
 	t.Helper()
-	d, err := openDataDir(path)
+	d, err := openDataDir(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.release)
 	return d
+}
+
+// private is an empty directory as openDataDir makes them.
+func private(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestDataDirIsPrivateAndHeldByOne(t *testing.T) {
@@ -30,7 +41,7 @@ func TestDataDirIsPrivateAndHeldByOne(t *testing.T) {
 	if err := d.write(endpointsFile, 0o600, []byte("{}"), false); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openDataDir(path)
+	_, err := openDataDir(path, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
 		t.Fatalf("a second daemon: %v, want a refusal that names pid %d", err, os.Getpid())
 	}
@@ -40,7 +51,7 @@ func TestDataDirIsPrivateAndHeldByOne(t *testing.T) {
 }
 
 func TestDataDirForgetsThePredecessor(t *testing.T) {
-	path := t.TempDir()
+	path := private(t)
 	for _, name := range []string{endpointsFile, socketFile} {
 		if err := os.WriteFile(filepath.Join(path, name), []byte("old"), 0o600); err != nil {
 			t.Fatal(err)

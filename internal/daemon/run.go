@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s := &server{cfg: cfg, on: on, metrics: metrics.New(cfg.Version), health: newHealth()}
 
 	// The directory, and who we are.
-	if s.dir, err = openDataDir(cfg.DataDir); err != nil {
+	if s.dir, err = openDataDir(cfg.DataDir, cfg.Log); err != nil {
 		return err
 	}
 	defer s.dir.release()
