@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"operatord.io/operatord/internal/operator/crd"
 )
 
@@ -22,7 +24,14 @@ func (s *server) install(ctx context.Context) error {
 		if !s.on[m.name] || m.crds == nil {
 			continue
 		}
-		if err := crd.Install(ctx, s.informers, s.writer(alwaysOn), m.crds); err != nil {
+		err := crd.Install(ctx, s.informers, s.writer(alwaysOn), m.crds)
+		if apierrors.IsInvalid(err) {
+			// Somebody has made the definitions into others. Everything else is served.
+			s.cfg.Log.Error("an operator's CustomResourceDefinitions can't be installed; delete or mend the stored ones, then restart",
+				"operator", m.name, "err", err)
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("daemon: operator %s: %w", m.name, err)
 		}
 		for _, gk := range m.kinds {

@@ -131,7 +131,13 @@ func (s *server) controllerOptions(p parts) controller.Options {
 }
 
 func makeCRD(s *server, p parts) (*operator, error) {
-	op := crd.New(crd.Options{Reader: s.informers, Metadata: s.informers.Metadata(), Writer: p.writer, Log: p.log})
+	own, err := crd.Definitions(api.CRDs)
+	if err != nil {
+		return nil, err
+	}
+	op := crd.New(crd.Options{
+		Reader: s.informers, Metadata: s.informers.Metadata(), Writer: p.writer, Builtin: s.registry.Builtin(), Own: own, Log: p.log,
+	})
 	o := s.controllerOptions(p)
 	o.For, o.Reconciler, o.Watches, o.Workers = crd.Kind(), op, op.Watches(), 1
 	return &operator{run: controller.New(o).Run}, nil

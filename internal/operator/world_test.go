@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"operatord.io/operatord/api"
 	"operatord.io/operatord/internal/apiserver/rest"
 	"operatord.io/operatord/internal/controller"
 	"operatord.io/operatord/internal/informer"
@@ -117,7 +118,9 @@ func open(t *testing.T, dir string, operators ...string) *world {
 		o := controller.Options{Name: name, Source: w.set, Resync: -1, Metrics: metrics, Log: quiet}
 		switch name {
 		case crd.Name:
-			op := crd.New(crd.Options{Reader: w.set, Metadata: w.set.Metadata(), Writer: tracked, Log: quiet})
+			own, err := crd.Definitions(api.CRDs)
+			w.do(err)
+			op := crd.New(crd.Options{Reader: w.set, Metadata: w.set.Metadata(), Writer: tracked, Builtin: w.reg.Builtin(), Own: own, Log: quiet})
 			o.For, o.Reconciler, o.Watches, o.Workers = crd.Kind(), op, op.Watches(), 1
 			run = append(run, controller.New(o).Run)
 		case namespace.Name:

@@ -21,7 +21,8 @@ import (
 //
 // A CRD is served while its status says Established=True; it is Terminating while it has a
 // deletionTimestamp. When what decides about serving changes (spec, accepted names, identity), a new Kind
-// takes the old one's place and the old one's Done is closed.
+// takes the old one's place and the old one's Done is closed. A CRD with the resource or the kind of one that
+// is compiled in is never served, whatever its status says: the built-in stays alone under its name.
 type Registry struct {
 	compile func(*apiextensionsv1.CustomResourceDefinition) (*Kind, error)
 	builtin []*Kind
@@ -89,6 +90,9 @@ func (r *Registry) ByResource(gr schema.GroupResource) (*Kind, bool) {
 	return k, ok
 }
 
+// Builtin lists the kinds that are compiled in. The slice is shared; don't change it.
+func (r *Registry) Builtin() []*Kind { return r.builtin }
+
 // Kinds lists all kinds: those compiled in, in their order, then custom ones by group and plural name. The
 // slice is shared; don't change it.
 func (r *Registry) Kinds() []*Kind { return r.present.Load().kinds }
@@ -113,12 +117,13 @@ func (r *Registry) SetCRD(data []byte) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !established(&crd) {
+	names := crd.Status.AcceptedNames
+	if !established(&crd) || Shadowed(r.builtin, crd.Spec.Group, names.Plural, names.Kind) != nil {
 		r.remove(crd.Name)
 		return nil
 	}
 	terminating := crd.DeletionTimestamp != nil
-	now := basis{UID: crd.UID, Spec: crd.Spec, Names: crd.Status.AcceptedNames}
+	now := basis{UID: crd.UID, Spec: crd.Spec, Names: names}
 	old := r.crds[crd.Name]
 	if old != nil && equality.Semantic.DeepEqual(old.basis, now) {
 		if old.kind.Terminating == terminating {
@@ -174,8 +179,18 @@ func (r *Registry) remove(name string) {
 	close(old.kind.done)
 }
 
-// publish makes the snapshot of what is served now. A kind that is compiled in wins over a custom one of
-// the same name.
+// Shadowed finds the one of kinds that has a resource or a kind of a group. Objects of a CRD of these names would
+// lie among its own, or be taken for them.
+func Shadowed(kinds []*Kind, group, plural, kind string) *Kind {
+	for _, k := range kinds {
+		if k.Group == group && (k.Plural == plural || k.Kind == kind) {
+			return k
+		}
+	}
+	return nil
+}
+
+// publish makes the snapshot of what is served now.
 func (r *Registry) publish() {
 	s := &snapshot{
 		changed:    make(chan struct{}),

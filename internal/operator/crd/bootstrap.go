@@ -2,6 +2,7 @@ package crd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"time"
@@ -30,10 +31,9 @@ func EnsureNamespaces(ctx context.Context, w controller.Writer) error {
 	return nil
 }
 
-// Install makes or updates the CRDs in files, one YAML document each. It doesn't wait for them to be
-// established. The reader's set must run.
-func Install(ctx context.Context, r controller.Reader, w controller.Writer, files fs.FS) error {
-	return fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+// Definitions reads the CRDs in files, one YAML document each.
+func Definitions(files fs.FS) (crds []*apiextensionsv1.CustomResourceDefinition, err error) {
+	err = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -41,15 +41,36 @@ func Install(ctx context.Context, r controller.Reader, w controller.Writer, file
 		if err != nil {
 			return err
 		}
-		var crd apiextensionsv1.CustomResourceDefinition
-		if err := yaml.UnmarshalStrict(data, &crd); err != nil {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(data, crd); err != nil {
 			return fmt.Errorf("crd: %s: %w", path, err)
 		}
-		if err := install(ctx, r, w, &crd); err != nil {
-			return fmt.Errorf("crd: install %s: %w", crd.Name, err)
-		}
+		crds = append(crds, crd)
 		return nil
 	})
+	return crds, err
+}
+
+// Install makes or updates the CRDs in files, as Definitions reads them. It doesn't wait for them to be
+// established. The reader's set must run. What is stored under a CRD's name can be such that it can't become
+// the wanted one (a version that objects may lie in, another scope): that is an API error Invalid, after the
+// other files were installed.
+func Install(ctx context.Context, r controller.Reader, w controller.Writer, files fs.FS) error {
+	crds, err := Definitions(files)
+	if err != nil {
+		return err
+	}
+	var refused error
+	for _, crd := range crds {
+		if err := install(ctx, r, w, crd); err != nil {
+			err = fmt.Errorf("crd: install %s: %w", crd.Name, err)
+			if !apierrors.IsInvalid(err) {
+				return err
+			}
+			refused = errors.Join(refused, err)
+		}
+	}
+	return refused
 }
 
 // install retries while somebody else changes the CRD, or while one of the same name is being deleted. One

@@ -2,7 +2,8 @@
 // kind of one that is being deleted. It always runs, because without it no custom kind is served.
 //
 // The registry follows the status that is written here: a kind is served from the revision at which its
-// CRD became Established. Conditions, reasons and messages are kube-apiserver's. One worker looks at one
+// CRD became Established. Conditions, reasons and messages are kube-apiserver's, and some more say why a CRD that
+// kube-apiserver would serve isn't served here. One worker looks at one
 // CRD after the other at the newest state, so that two can't be given the same name.
 //
 // What the server needs before anyone can use it stands here too: EnsureNamespaces makes the four
@@ -23,6 +24,7 @@ import (
 
 	"operatord.io/operatord/internal/controller"
 	"operatord.io/operatord/internal/informer"
+	"operatord.io/operatord/internal/resource"
 )
 
 // Name is the operator's name.
@@ -33,12 +35,17 @@ func Kind() schema.GroupKind {
 	return schema.GroupKind{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}
 }
 
-// Options make an Operator. All are required but Log.
+// Options make an Operator. All are required but Own and Log.
 type Options struct {
 	Reader   Reader
 	Metadata *informer.Metadata
 	Writer   controller.Writer // tracked
-	Log      *slog.Logger
+	// Builtin are the kinds that are compiled in. Their names are nobody else's.
+	Builtin []*resource.Kind
+	// Own are the definitions that operators install. Their names are theirs in their group, also while they
+	// aren't there, and one of their name isn't established in another scope or with another kind.
+	Own []*apiextensionsv1.CustomResourceDefinition
+	Log *slog.Logger
 }
 
 // Reader is controller.Reader that can also wait for one kind. *informer.Set is one.
@@ -132,7 +139,7 @@ func (op *Operator) Reconcile(ctx context.Context, key controller.Key) (controll
 	}
 	next := crd.DeepCopy()
 	op.acceptNames(next)
-	establish(next)
+	op.establish(next)
 	approve(next)
 	if equality.Semantic.DeepEqual(crd.Status, next.Status) {
 		return controller.Result{}, nil

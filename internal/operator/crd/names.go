@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"operatord.io/operatord/internal/controller"
+	"operatord.io/operatord/internal/resource"
 )
 
 func definitions(r controller.Reader) iter.Seq[*apiextensionsv1.CustomResourceDefinition] {
@@ -33,18 +34,20 @@ func namesAreTrue(crd *apiextensionsv1.CustomResourceDefinition) bool {
 // acceptNames gives a CRD each name that it asks for and nobody else in its group has. A name that it has
 // stays its own until it asks for another.
 func (op *Operator) acceptNames(crd *apiextensionsv1.CustomResourceDefinition) {
-	if namesAreTrue(crd) {
+	if k := op.shadowed(crd); k != nil {
+		apihelpers.SetCRDCondition(crd, apiextensionsv1.CustomResourceDefinitionCondition{
+			Type:   apiextensionsv1.NamesAccepted,
+			Status: apiextensionsv1.ConditionFalse,
+			Reason: "BuiltInKind",
+			Message: fmt.Sprintf("%s with kind %s is built in and stays as it is; this definition is never served, and deleting it deletes nothing else",
+				k.GroupResource(), k.Kind),
+		})
 		return
 	}
-	resources, kinds := sets.New[string](), sets.New[string]()
-	for other := range definitions(op.Reader) {
-		if other.Spec.Group == crd.Spec.Group {
-			has := other.Status.AcceptedNames
-			resources.Insert(has.Plural, has.Singular)
-			resources.Insert(has.ShortNames...)
-			kinds.Insert(has.Kind, has.ListKind)
-		}
+	if namesAreTrue(crd) && apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) {
+		return
 	}
+	resources, kinds := op.namesInUse(crd)
 	accepted := apiextensionsv1.CustomResourceDefinitionCondition{
 		Type:    apiextensionsv1.NamesAccepted,
 		Status:  apiextensionsv1.ConditionTrue,
@@ -85,6 +88,38 @@ func (op *Operator) acceptNames(crd *apiextensionsv1.CustomResourceDefinition) {
 	apihelpers.SetCRDCondition(crd, accepted)
 }
 
+// shadowed is the kind that is compiled in under a CRD's resource or kind; nil if there is none.
+func (op *Operator) shadowed(crd *apiextensionsv1.CustomResourceDefinition) *resource.Kind {
+	return resource.Shadowed(op.Builtin, crd.Spec.Group, crd.Spec.Names.Plural, crd.Spec.Names.Kind)
+}
+
+// namesInUse are the names in a CRD's group that others have: kinds that are compiled in, definitions that
+// operators install, and accepted ones.
+func (op *Operator) namesInUse(crd *apiextensionsv1.CustomResourceDefinition) (resources, kinds sets.Set[string]) {
+	resources, kinds = sets.New[string](), sets.New[string]()
+	for _, k := range op.Builtin {
+		if k.Group == crd.Spec.Group {
+			resources.Insert(k.Plural, k.Singular).Insert(k.ShortNames...)
+			kinds.Insert(k.Kind, k.ListKind)
+		}
+	}
+	add := func(has apiextensionsv1.CustomResourceDefinitionNames) {
+		resources.Insert(has.Plural, has.Singular).Insert(has.ShortNames...)
+		kinds.Insert(has.Kind, has.ListKind)
+	}
+	for _, own := range op.Own {
+		if own.Spec.Group == crd.Spec.Group && own.Name != crd.Name {
+			add(own.Spec.Names)
+		}
+	}
+	for other := range definitions(op.Reader) {
+		if other.Spec.Group == crd.Spec.Group {
+			add(other.Status.AcceptedNames)
+		}
+	}
+	return resources, kinds
+}
+
 func free(asked, has string, used sets.Set[string]) error {
 	if asked == has || !used.Has(asked) {
 		return nil
@@ -92,10 +127,11 @@ func free(asked, has string, used sets.Set[string]) error {
 	return fmt.Errorf("%q is already in use", asked)
 }
 
-// establish has a CRD served as soon as its names are accepted. Once served it stays so.
-func establish(crd *apiextensionsv1.CustomResourceDefinition) {
+// establish has a CRD served as soon as its names are accepted. Once served it stays so, unless a later release
+// has brought a built-in kind of its name.
+func (op *Operator) establish(crd *apiextensionsv1.CustomResourceDefinition) {
 	old := apihelpers.FindCRDCondition(crd, apiextensionsv1.Established)
-	if old != nil && old.Status == apiextensionsv1.ConditionTrue {
+	if old != nil && old.Status == apiextensionsv1.ConditionTrue && op.shadowed(crd) == nil {
 		return
 	}
 	c := apiextensionsv1.CustomResourceDefinitionCondition{
@@ -104,16 +140,29 @@ func establish(crd *apiextensionsv1.CustomResourceDefinition) {
 		Reason:  "InitialNamesAccepted",
 		Message: "the initial names have been accepted",
 	}
-	switch {
+	switch differs := op.differsFromOwn(crd); {
 	case !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted):
-		if old != nil {
+		if old != nil && old.Status != apiextensionsv1.ConditionTrue {
 			return
 		}
 		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"
+	case differs != "":
+		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NotAsInstalled", differs
 	case !caBundleIsValid(crd):
 		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "InvalidCABundle", "The conversion webhook CABundle is invalid"
 	}
 	apihelpers.SetCRDCondition(crd, c)
+}
+
+// differsFromOwn says how a definition of the name of one that an operator installs can't be that one; "" if it can.
+func (op *Operator) differsFromOwn(crd *apiextensionsv1.CustomResourceDefinition) string {
+	for _, own := range op.Own {
+		if own.Name == crd.Name && (own.Spec.Scope != crd.Spec.Scope || own.Spec.Names.Kind != crd.Spec.Names.Kind) {
+			return fmt.Sprintf("%s is operatord's own, %s with kind %s, and this one is %s with kind %s; with the operator on, the next start of operatord makes it right",
+				own.Name, own.Spec.Scope, own.Spec.Names.Kind, crd.Spec.Scope, crd.Spec.Names.Kind)
+		}
+	}
+	return ""
 }
 
 func caBundleIsValid(crd *apiextensionsv1.CustomResourceDefinition) bool {

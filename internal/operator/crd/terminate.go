@@ -23,6 +23,10 @@ func (op *Operator) terminate(ctx context.Context, crd *apiextensionsv1.CustomRe
 	}
 	key := controller.Key{Name: crd.Name}
 	next := crd.DeepCopy()
+	if k := op.shadowed(crd); k != nil {
+		// Whatever lies under this name is the built-in kind's.
+		return op.release(ctx, next, "BuiltInKind", fmt.Sprintf("%s is built in: nothing was deleted", k.GroupResource()))
+	}
 	if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 		return op.release(ctx, next, "NeverEstablished", "resource was never established")
 	}
