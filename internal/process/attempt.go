@@ -97,6 +97,10 @@ func (a attempt) read(b boot) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	self, err := a.record(shim.ShimFile)
+	if err != nil {
+		return view{}, err
+	}
 	pid, err := a.record(shim.PIDFile)
 	if err != nil {
 		return view{}, err
@@ -139,6 +143,12 @@ func (a attempt) read(b boot) (view, error) {
 	default:
 		v.State = Lost
 		v.Error = "its shim was killed, so nobody saw how it ended"
+		if self.Get(unrecordedKey) != "" {
+			v.Error = "it ran without its records, so it was ended: the run directory was removed or damaged"
+		}
+		if v.cgroup == "" {
+			v.Error += "; without cgroups, what it had started in a session and an environment of its own can't be told from other processes: look for it with ps"
+		}
 	}
 	if alive {
 		return v, nil

@@ -104,6 +104,26 @@ func (c cgroups) limits() (memory, cpu, processes bool) {
 	return slices.Contains(handed, "memory"), slices.Contains(handed, "cpu"), slices.Contains(handed, "pids")
 }
 
+// populated gives the cgroups in which something lives, by attempt.
+func (c cgroups) populated() map[ID]string {
+	found := map[ID]string{}
+	if c.base == "" {
+		return found
+	}
+	names, err := subdirectories(c.base)
+	if err != nil {
+		return found
+	}
+	for _, name := range names {
+		dir := filepath.Join(c.base, name)
+		id, ok := parseFlat(name)
+		if alive, err := populated(dir); ok && err == nil && alive {
+			found[id] = dir
+		}
+	}
+	return found
+}
+
 // make makes the attempt's cgroup; empty without cgroups. A limit that can't be set is an error.
 func (c cgroups) make(id ID, limits Limits) (string, error) {
 	if c.base == "" {
@@ -112,7 +132,7 @@ func (c cgroups) make(id ID, limits Limits) (string, error) {
 		}
 		return "", nil
 	}
-	dir := filepath.Join(c.base, fmt.Sprintf("%s.%s.%d", id.Group, id.Name, id.Attempt))
+	dir := filepath.Join(c.base, id.flat())
 	if err := removeCgroup(dir); err != nil { // of an attempt that was never begun
 		return "", err
 	}

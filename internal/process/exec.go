@@ -40,16 +40,23 @@ func (r *Runtime) Exec(ctx context.Context, id ID, args []string) (output []byte
 	defer done()
 	out := &head{}
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
+	pid, err := r.children.start(func() (int, error) {
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
+	})
+	if err != nil {
 		return nil, 0, err
 	}
+	defer r.children.waited(pid)
 	// Its whole group goes when time is up.
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // not waited for yet: the pid is its own
+		_ = syscall.Kill(-pid, syscall.SIGKILL) // not waited for yet: the pid is its own
 		<-ended
 		return out.data, 0, fmt.Errorf("%s did not end in time: %w", args[0], ctx.Err())
 	}

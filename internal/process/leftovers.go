@@ -1,12 +1,12 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,24 +81,14 @@ func clearCgroup(ctx context.Context, dir string) error {
 type leftover struct{ pid, fd int }
 
 func findLeftovers(v view) ([]leftover, error) {
-	self := os.Getpid()
-	dir, err := os.Open("/proc")
+	pids, err := processIDs()
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	want := []byte(marker + v.dir)
+	self, want := os.Getpid(), marker+v.dir
 	var found []leftover
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid == self {
-			continue
-		}
-		if pid != v.PID && !hasEnv(pid, want) {
+	for _, pid := range pids {
+		if pid == self || pid != v.PID && !hasEnv(pid, want) {
 			continue
 		}
 		fd, err := unix.PidfdOpen(pid, 0)
@@ -119,17 +109,8 @@ func findLeftovers(v view) ([]leftover, error) {
 	return found, nil
 }
 
-func hasEnv(pid int, want []byte) bool {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return false
-	}
-	for v := range bytes.SplitSeq(data, []byte{0}) {
-		if bytes.Equal(v, want) {
-			return true
-		}
-	}
-	return false
+func hasEnv(pid int, want string) bool {
+	return slices.Contains(fields0("/proc/"+strconv.Itoa(pid)+"/environ"), want)
 }
 
 // isMain tells whether the process behind a pidfd is the recorded main process. The boot was compared

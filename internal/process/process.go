@@ -11,6 +11,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -27,6 +28,24 @@ type ID struct {
 
 // String is GROUP/NAME/ATTEMPT, which is also the directory below the run directory.
 func (id ID) String() string { return id.Group + "/" + id.Name + "/" + strconv.Itoa(id.Attempt) }
+
+// flat is the ID as one file name, GROUP.NAME.ATTEMPT.
+func (id ID) flat() string { return id.Group + "." + id.Name + "." + strconv.Itoa(id.Attempt) }
+
+func parseFlat(name string) (ID, bool) {
+	group, rest, _ := strings.Cut(name, ".")
+	i := strings.LastIndexByte(rest, '.')
+	if i < 0 {
+		return ID{}, false
+	}
+	n, err := strconv.Atoi(rest[i+1:])
+	id := ID{Group: group, Name: rest[:i], Attempt: n}
+	return id, err == nil && id.validate() == nil
+}
+
+func (id ID) compare(other ID) int {
+	return cmp.Or(strings.Compare(id.Group, other.Group), strings.Compare(id.Name, other.Name), id.Attempt-other.Attempt)
+}
 
 func (id ID) validate() error {
 	for _, part := range []string{id.Group, id.Name} {

@@ -40,6 +40,8 @@ type Runtime struct {
 	boot     boot
 	cgroups  cgroups
 	busy     keyed
+	ending   sync.Mutex // one endUnrecorded at a time
+	children *children
 	watch    *watcher
 }
 
@@ -74,12 +76,22 @@ func Open(dir string, opts Options) (*Runtime, error) {
 	if err := os.RemoveAll(filepath.Join(dir, trash)); err != nil {
 		return nil, fmt.Errorf("clear the run directory: %w", err)
 	}
+	r.children = newChildren()
 	if r.watch, err = newWatcher(r); err != nil {
+		r.children.close()
+		return nil, err
+	}
+	if _, err := r.endUnrecorded(context.Background()); err != nil {
+		_ = r.Close()
+		return nil, err
+	}
+	if err := r.sweepEmpty(); err != nil {
+		_ = r.Close()
 		return nil, err
 	}
 	processes, err := r.views("")
 	if err != nil {
-		r.watch.close()
+		_ = r.Close()
 		return nil, err
 	}
 	adopted := 0
@@ -127,6 +139,7 @@ func (r *Runtime) CanLimit() (memory, cpu, processes bool) { return r.cgroups.li
 // Close stops watching. Everything that runs goes on running.
 func (r *Runtime) Close() error {
 	r.watch.close()
+	r.children.close()
 	r.cgroups.close()
 	return nil
 }
@@ -158,6 +171,12 @@ func (r *Runtime) Group(group string) ([]Process, error) {
 
 func (r *Runtime) processes(group string) ([]Process, error) {
 	views, err := r.views(group)
+	if err == nil && r.watch.misses(group, views) {
+		// The directory was removed under this daemon.
+		if _, err = r.endUnrecorded(context.Background()); err == nil {
+			views, err = r.views(group)
+		}
+	}
 	processes := make([]Process, len(views))
 	for i, v := range views {
 		processes[i] = v.Process
@@ -204,6 +223,45 @@ func (r *Runtime) views(group string) ([]view, error) {
 		}
 	}
 	return found, nil
+}
+
+// sweepEmpty removes what a kill between making an attempt's directory and recording it left behind, and
+// directories of groups and names without any attempt.
+func (r *Runtime) sweepEmpty() error {
+	groups, err := subdirectories(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		names, err := subdirectories(filepath.Join(r.dir, g))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			attempts, err := subdirectories(filepath.Join(r.dir, g, name))
+			if err != nil {
+				return err
+			}
+			for _, a := range attempts {
+				n, err := strconv.Atoi(a)
+				if err != nil {
+					continue // not ours
+				}
+				at := r.attempt(ID{g, name, n})
+				if recorded, err := at.has(shim.SpecFile); err != nil {
+					return err
+				} else if recorded {
+					continue
+				}
+				if err := r.discard(at); err != nil {
+					return err
+				}
+			}
+			_ = os.Remove(filepath.Join(r.dir, g, name)) // fails unless it is empty, as it should
+		}
+		_ = os.Remove(filepath.Join(r.dir, g))
+	}
+	return nil
 }
 
 // subdirectories gives a directory's subdirectories in order, without hidden ones; none if it is absent.
@@ -306,7 +364,7 @@ func (r *Runtime) discard(a attempt) error {
 	if err := os.MkdirAll(filepath.Join(r.dir, trash), 0o700); err != nil {
 		return err
 	}
-	gone := filepath.Join(r.dir, trash, fmt.Sprintf("%s.%s.%d", a.id.Group, a.id.Name, a.id.Attempt))
+	gone := filepath.Join(r.dir, trash, a.id.flat())
 	if err := os.RemoveAll(gone); err != nil {
 		return err
 	}

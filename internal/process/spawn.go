@@ -41,6 +41,20 @@ func (r *Runtime) Ensure(ctx context.Context, spec Spec) (Process, error) {
 	if err == nil && v.State != Created {
 		return v.Process, nil
 	}
+	// What runs is never started a second time, whatever became of its records.
+	views, err := r.views(spec.Group)
+	if err != nil {
+		return Process{}, err
+	}
+	if r.watch.misses(spec.Group, views) {
+		ended, err := r.endUnrecorded(ctx)
+		if err != nil {
+			return Process{}, err
+		}
+		if ended > 0 {
+			return Process{}, fmt.Errorf("start %s: %w without its records, so it is ended first", spec.ID, ErrAlive)
+		}
+	}
 	if err := r.start(a, spec); err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", spec.ID, err)
 	}
@@ -96,12 +110,14 @@ func (r *Runtime) spawn(a attempt, spec Spec, lock, control int) error {
 	defer unix.Close(stderr)
 	pidfd := -1
 	args := []string{shim.Name, a.dir, spec.Owner + "/" + spec.Name}
-	pid, err := syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{
-		Dir: "/",
-		Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=single"},
-		// In the order of shim.LockFD and shim.ControlFD.
-		Files: []uintptr{uintptr(null), uintptr(null), uintptr(stderr), uintptr(lock), uintptr(control)},
-		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+	pid, err := r.children.start(func() (int, error) {
+		return syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{
+			Dir: "/",
+			Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=single"},
+			// In the order of shim.LockFD and shim.ControlFD.
+			Files: []uintptr{uintptr(null), uintptr(null), uintptr(stderr), uintptr(lock), uintptr(control)},
+			Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("execute the shim (/proc/self/exe): %w", err)

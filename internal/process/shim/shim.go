@@ -80,6 +80,7 @@ func run(dir string) int {
 	syscall.CloseOnExec(LockFD)
 	syscall.CloseOnExec(ControlFD)
 	syscall.Setsid() // fails only if it leads a session already, which is as good
+	settle()
 	spec, err := readSpec(SpecFile)
 	if err != nil {
 		return complain("read "+dir+"/"+SpecFile, err)

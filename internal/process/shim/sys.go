@@ -22,6 +22,14 @@ func subreaper() error {
 	return nil
 }
 
+// settle takes on what a process starts with here, whatever the daemon was given for itself: umask, priority, and no
+// special standing when memory runs out. An ordinary user's daemon may not be able to raise them again.
+func settle() {
+	syscall.Umask(0o022)
+	syscall.Setpriority(syscall.PRIO_PROCESS, 0, 0)
+	writeFile("/proc/self/oom_score_adj", "0")
+}
+
 // ignoreSignals makes the shim deaf to what a shutdown, a terminal or a closed pipe sends, because it has
 // to be there when its child ends. It is called after the child was started: an ignored signal would be
 // inherited.
