@@ -46,6 +46,9 @@ type server struct {
 // Run serves until ctx ends, then stops in order. It returns nil after an orderly stop.
 func Run(ctx context.Context, cfg Config) error {
 	started := time.Now()
+	if err := process.StartClean(); err != nil {
+		return fmt.Errorf("daemon: %w", err)
+	}
 	if err := cfg.check(); err != nil {
 		return err
 	}
