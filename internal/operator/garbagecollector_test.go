@@ -147,17 +147,6 @@ func TestForeground(t *testing.T) {
 	}
 }
 
-// Two that own each other, deleted in the foreground, don't wait for each other for ever.
-func TestForegroundCircle(t *testing.T) {
-	w := open(t, t.TempDir(), garbagecollector.Name)
-	a := w.makeConfigMap("default", "a", nil)
-	b := w.makeConfigMap("default", "b", blocking(ownedBy(a)))
-	a.OwnerReferences = blocking(ownedBy(b))
-	w.do(w.Update(ctx, a))
-	w.delete(configMaps, "default", "a", foreground)
-	w.untilGone("a", "b")
-}
-
 // S49: a second foreground delete, and a kill between the mark and the children's deletes.
 func TestS49ForegroundTwiceAndRestarted(t *testing.T) {
 	dir := t.TempDir()

@@ -170,11 +170,10 @@ func (c *Collector) reconcile(ctx context.Context, uid types.UID) (controller.Re
 
 // orphan takes the owner off all its dependents, then the finalizer off the owner.
 func (c *Collector) orphan(ctx context.Context, owner *informer.Item) error {
-	dependents, err := c.dependents(ctx, owner)
-	if err != nil {
+	if err := c.Set.AtLeast(ctx, ""); err != nil {
 		return err
 	}
-	for _, dependent := range dependents {
+	for _, dependent := range c.dependents(owner) {
 		if err := c.disown(ctx, dependent, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID() }); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -182,36 +181,55 @@ func (c *Collector) orphan(ctx context.Context, owner *informer.Item) error {
 	return c.release(ctx, owner, metav1.FinalizerOrphanDependents)
 }
 
-// awaitDependents lets an owner go that is deleted in the foreground, once no dependent blocks it.
+// awaitDependents lets an owner go that is deleted in the foreground, once no dependent blocks it, or nothing does
+// but a circle of such owners that it is in itself.
 func (c *Collector) awaitDependents(ctx context.Context, owner *informer.Item) error {
-	dependents, err := c.dependents(ctx, owner)
-	if err != nil {
+	if err := c.Set.AtLeast(ctx, ""); err != nil {
 		return err
 	}
-	blocked := false
-	for _, dependent := range dependents {
-		if blocks(dependent, owner) {
-			blocked = true
-			if !waitsForDependents(dependent) {
-				c.loop.Add(dependent.UID())
-			}
+	blocking := c.blocking(owner)
+	for _, dependent := range blocking {
+		if !waitsForDependents(dependent) {
+			c.loop.Add(dependent.UID())
 		}
 	}
-	if blocked {
+	if len(blocking) > 0 && !c.circular(owner) {
 		return nil
 	}
 	return c.release(ctx, owner, metav1.FinalizerDeleteDependents)
 }
 
-// dependents are an owner's at the newest revision, those left out that may not have it as an owner.
-func (c *Collector) dependents(ctx context.Context, owner *informer.Item) ([]*informer.Item, error) {
-	if err := c.Set.AtLeast(ctx, ""); err != nil {
-		return nil, err
+// circular tells whether an owner waits for itself, and all that it waits for waits as well: then none of them goes
+// unless one goes first. While a circle waits for something else, that is waited for. Whatever makes this true
+// happens to a member of the circle or to a dependent of one, so a member is looked at afterwards.
+func (c *Collector) circular(owner *informer.Item) bool {
+	itself := false
+	seen := map[types.UID]bool{}
+	for next := c.blocking(owner); len(next) > 0; {
+		item := next[len(next)-1]
+		next = next[:len(next)-1]
+		if !waitsForDependents(item) {
+			return false
+		}
+		itself = itself || item.UID() == owner.UID()
+		if !seen[item.UID()] {
+			seen[item.UID()] = true
+			next = append(next, c.blocking(item)...)
+		}
 	}
-	dependents := c.items.Dependents(owner.UID())
-	return slices.DeleteFunc(dependents, func(d *informer.Item) bool {
+	return itself
+}
+
+// blocking are the dependents that an owner in foreground deletion waits for.
+func (c *Collector) blocking(owner *informer.Item) []*informer.Item {
+	return slices.DeleteFunc(c.dependents(owner), func(d *informer.Item) bool { return !blocks(d, owner) })
+}
+
+// dependents are an owner's, those left out that may not have it as an owner.
+func (c *Collector) dependents(owner *informer.Item) []*informer.Item {
+	return slices.DeleteFunc(c.items.Dependents(owner.UID()), func(d *informer.Item) bool {
 		return owner.Key.Namespace != "" && d.Key.Namespace != owner.Key.Namespace
-	}), nil
+	})
 }
 
 func blocks(dependent, owner *informer.Item) bool {
@@ -236,13 +254,6 @@ func (c *Collector) collect(ctx context.Context, item *informer.Item) error {
 		}
 		return c.disown(ctx, item, gone)
 	case len(owners.waiting) > 0 && len(c.items.Dependents(item.UID())) > 0:
-		if slices.ContainsFunc(c.items.Dependents(item.UID()), waitsForDependents) {
-			// A circle perhaps: nobody must wait for this one.
-			if err := c.unblock(ctx, item); err != nil {
-				return err
-			}
-			return nil // looked at again when that is seen
-		}
 		return c.delete(ctx, item, metav1.DeletePropagationForeground)
 	case slices.Contains(item.Finalizers(), metav1.FinalizerOrphanDependents):
 		return c.delete(ctx, item, metav1.DeletePropagationOrphan)

@@ -33,20 +33,6 @@ func (c *Collector) disown(ctx context.Context, item *informer.Item, remove func
 	return c.patch(ctx, item, map[string]any{"ownerReferences": left})
 }
 
-// unblock has none of an item's owners wait for it.
-func (c *Collector) unblock(ctx context.Context, item *informer.Item) error {
-	refs, no, changed := slices.Clone(item.Owners()), false, false
-	for i := range refs {
-		if b := refs[i].BlockOwnerDeletion; b != nil && *b {
-			refs[i].BlockOwnerDeletion, changed = &no, true
-		}
-	}
-	if !changed {
-		return c.delete(ctx, item, metav1.DeletePropagationForeground)
-	}
-	return c.patch(ctx, item, map[string]any{"ownerReferences": refs})
-}
-
 // release takes a finalizer off an item.
 func (c *Collector) release(ctx context.Context, item *informer.Item, finalizer string) error {
 	left := slices.DeleteFunc(slices.Clone(item.Finalizers()), func(f string) bool { return f == finalizer })
