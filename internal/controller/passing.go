@@ -2,12 +2,11 @@ package controller
 
 import (
 	"errors"
-	"net/http"
-	"slices"
 	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // passingMax is the longest back-off after an error whose cause ends by itself: whoever makes room on a full disk
@@ -24,8 +23,10 @@ func Passes(err error) bool {
 			return true
 		}
 	}
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && slices.Contains([]int32{
-		http.StatusInsufficientStorage, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
-	}, status.Status().Code)
+	switch apierrors.ReasonForError(err) {
+	case "InsufficientStorage", metav1.StatusReasonTooManyRequests, metav1.StatusReasonServiceUnavailable,
+		metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout:
+		return true
+	}
+	return false
 }

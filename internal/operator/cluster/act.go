@@ -28,7 +28,7 @@ func (op *Operator) Act(ctx context.Context, w controller.Writer, cl *v1alpha1.C
 
 func (op *Operator) act(ctx context.Context, w controller.Writer, cl *v1alpha1.Cluster, a Action) error {
 	if cl.DeletionTimestamp != nil {
-		op.copies.cancel(func(key controller.Key) bool { return key == keyOf(cl) })
+		op.jobs.cancel(func(j *job) bool { return j.key == keyOf(cl) && j.lane != op.lanes.removals })
 	}
 	switch {
 	case a.kind == actRestore:
@@ -38,7 +38,9 @@ func (op *Operator) act(ctx context.Context, w controller.Writer, cl *v1alpha1.C
 	case a.kind == actElect:
 		return op.elect(ctx, w, a)
 	case a.kind == actRemove && a.target == targetData:
-		if err := op.clear(op.home(cl.UID)); err != nil {
+		home := op.home(cl.UID)
+		err := op.jobs.do(keyOf(cl), home, op.lanes.removals, func(func() error) error { return op.clear(home) })
+		if err != nil {
 			return fmt.Errorf("remove the members' data: %w", err)
 		}
 		return op.release(ctx, w, cl)
@@ -50,10 +52,10 @@ func (op *Operator) act(ctx context.Context, w controller.Writer, cl *v1alpha1.C
 	return nil
 }
 
-// Gone ends the copies of a Cluster that doesn't exist any more. Its data, if someone took the finalizer off by
+// Gone ends what is copied for a Cluster that doesn't exist any more. Its data, if someone took the finalizer off by
 // hand or asked to leave it, stays.
 func (op *Operator) Gone(_ context.Context, key controller.Key) error {
-	op.copies.cancel(func(k controller.Key) bool { return k == key })
+	op.jobs.cancel(func(j *job) bool { return j.key == key && j.lane != op.lanes.removals })
 	op.failed.forget(key)
 	return nil
 }
@@ -62,13 +64,17 @@ func (op *Operator) restore(ctx context.Context, w controller.Writer, cl *v1alph
 	if err := op.claim(ctx, w, cl); err != nil {
 		return err
 	}
-	target := op.restored(cl.UID)
+	home, target := op.home(cl.UID), op.restored(cl.UID)
 	if a.backup == nil {
-		return op.copies.wait(ctx, target)
+		return op.jobs.wait(target)
 	}
-	return op.copies.do(ctx, keyOf(cl), target, func(ctx context.Context) error {
-		return op.fill(ctx, target, filepath.Join(op.home(cl.UID), "restore.tmp"), func(tmp string) error {
-			return op.unpack(ctx, a.backup, op.home(cl.UID), tmp)
+	in := op.lanes.copies
+	if a.backup.Spec.Path == "" {
+		in = op.lanes.quick
+	}
+	return op.jobs.do(keyOf(cl), target, in, func(step func() error) error {
+		return op.fill(step, target, filepath.Join(home, "restore.tmp"), func(tmp string) error {
+			return op.unpack(step, a.backup, home, tmp)
 		})
 	})
 }
@@ -82,24 +88,24 @@ func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha
 		return err
 	}
 	data := filepath.Join(op.home(cl.UID), strconv.Itoa(a.ordinal))
-	owner := op.owner(template)
-	done, err := op.made(data)
-	if err == nil && !done {
-		err = op.copies.do(ctx, keyOf(cl), data, func(ctx context.Context) error {
-			return op.fill(ctx, data, data+".tmp", func(tmp string) error {
-				if cl.Spec.RestoreFrom != "" {
-					if err := op.copyTree(ctx, op.restored(cl.UID), tmp, owner); err != nil {
-						return err
-					}
-				}
-				return op.give(tmp, owner)
-			})
-		})
+	in := op.lanes.quick // an empty directory waits for no copy
+	if cl.Spec.RestoreFrom != "" {
+		in = op.lanes.copies
 	}
+	err = op.jobs.do(keyOf(cl), data, in, func(step func() error) error {
+		c := copying{disk: op.disk, step: step, who: op.owner(template)}
+		return op.fill(step, data, data+".tmp", func(tmp string) error {
+			if cl.Spec.RestoreFrom != "" {
+				if err := c.tree(op.restored(cl.UID), tmp); err != nil {
+					return err
+				}
+			}
+			return c.give(tmp)
+		})
+	})
 	if err != nil {
 		return err
 	}
-	op.copies.settle(data)
 	// AlreadyExists is an error like any other: what stands there is observed and decided on.
 	err = w.Create(ctx, op.pod(cl, template, a.target, data))
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

@@ -26,6 +26,7 @@ const (
 	reasonDeleting           = "Deleting"
 	reasonBackupNotFound     = "BackupNotFound"
 	reasonRestoreFailed      = "RestoreFailed"
+	reasonLookingAtBackup    = "LookingAtBackup"
 	reasonRestoring          = "Restoring"
 	reasonNameTaken          = "NameTaken"
 	reasonElecting           = "Electing"

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,7 +38,6 @@ const (
 	stableAfter    = 10 * time.Minute // a member that lived this long has not crashed before
 	firstBackOff   = 10 * time.Second // after the second death in a row; then twice as long each time
 	longestBackOff = 300 * time.Second
-	actPatience    = 100 * time.Millisecond // how long an action waits for its copy before it leaves the worker
 )
 
 // Options make an Operator. DataDir and Binary are required.
@@ -56,7 +56,10 @@ type Operator struct {
 	now    func() time.Time
 	log    *slog.Logger
 	disk   disk
-	copies *copies
+	homes  sync.Mutex // of names in dir, against jobs that were cancelled and still go on
+	jobs   *jobs
+	lanes  lanes
+	looks  *looks
 	root   bool // the daemon may give files away
 	failed troubles
 }
@@ -74,30 +77,37 @@ func New(o Options) *Operator {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return newOperator(o, osDisk{}, actPatience, os.Geteuid() == 0)
+	return newOperator(o, osDisk{}, nil, os.Geteuid() == 0)
 }
 
-func newOperator(o Options, d disk, patience time.Duration, root bool) *Operator {
-	return &Operator{
+// newOperator also says how what waits for the disk is run; nil: beside the workers.
+func newOperator(o Options, d disk, launch func(func()), root bool) *Operator {
+	outside := newOutside(o.Now, launch)
+	op := &Operator{
 		dir:    filepath.Join(o.DataDir, "clusters"),
 		binary: o.Binary,
 		now:    o.Now,
 		log:    o.Log,
 		disk:   d,
-		copies: newCopies(o.Now, patience),
+		jobs:   newJobs(outside),
+		lanes:  newLanes(),
 		root:   root,
 		failed: troubles{byKey: map[controller.Key]trouble{}},
 	}
+	op.looks = newLooks(outside, op.lookAt)
+	op.begin()
+	return op
 }
 
 // For is the kind whose objects are reconciled.
 func (op *Operator) For() schema.GroupKind { return clusterKind }
 
-// Hints are the Clusters whose copy has ended.
-func (op *Operator) Hints() <-chan controller.Key { return op.copies.hints }
+// Hints are the Clusters for which something outside the workers has ended, or hangs.
+func (op *Operator) Hints() <-chan controller.Key { return op.jobs.hints }
 
-// Close ends all copies and waits for them. What they left is emptied when they are begun again.
-func (op *Operator) Close() { op.copies.close() }
+// Close ends all that goes on outside the workers and waits for it, a few seconds for what hangs. What it left is
+// emptied, or removed, when it is begun again.
+func (op *Operator) Close() { op.jobs.close() }
 
 // home is where everything of one Cluster is.
 func (op *Operator) home(uid types.UID) string { return filepath.Join(op.dir, string(uid)) }

@@ -16,6 +16,9 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 	if failed {
 		why = fmt.Sprintf("%s %s: %s", a.kind, a.target, o.Trouble.text)
 	}
+	if o.Waits != "" && !a.Noop() {
+		why += "; " + o.Waits
+	}
 	if held != "" {
 		why = fmt.Sprintf("%s: %s; %s %s waits", held, why, a.kind, a.target)
 	}

@@ -21,6 +21,9 @@ func (op *Operator) Decide(cl *v1alpha1.Cluster, o Observation) Action {
 		if o.Missing != "" {
 			return noop(backupReason(&o), o.Missing).again(backupAgain)
 		}
+		if o.Looking != "" {
+			return noop(reasonLookingAtBackup, o.Looking)
+		}
 		return Action{kind: actRestore, target: cl.Spec.RestoreFrom, reason: reasonRestoring, backup: o.Backup,
 			why: "the Cluster starts with its data"}
 	}

@@ -112,7 +112,7 @@ func with(o Observation, change func(*Observation)) Observation {
 }
 
 func newTest(t *testing.T) *Operator {
-	op := newOperator(Options{DataDir: "/data", Binary: "/bin/operatord", Now: func() time.Time { return now }}, newMemory(), time.Hour, false)
+	op := newOperator(Options{DataDir: "/data", Binary: "/bin/operatord", Now: func() time.Time { return now }, Log: discard}, newMemory(), atOnce, false)
 	t.Cleanup(op.Close)
 	return op
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,11 +19,11 @@ type disk interface {
 	Resolve(path string) (string, error)       // absolute, without links
 	Mkdir(path string, mode fs.FileMode) error // with exactly these permissions
 	Symlink(target, path string) error
-	Write(path string, data []byte, mode fs.FileMode) error            // a new file, synced
-	Copy(ctx context.Context, from, to string, mode fs.FileMode) error // a new file, synced; from is no link
-	Chown(path string, uid, gid int) error                             // of a link itself; -1 leaves it
+	Write(path string, data []byte, mode fs.FileMode) error          // a new file, synced
+	Copy(step func() error, from, to string, mode fs.FileMode) error // a new file, synced; from is no link
+	Chown(path string, uid, gid int) error                           // of a link itself; -1 leaves it
 	Sync(dir string) error
-	Rename(from, to string) error
+	Rename(from, to string) error // to is no directory that holds anything
 	RemoveAll(path string) error
 }
 
@@ -56,31 +55,43 @@ func (osDisk) Write(path string, data []byte, mode fs.FileMode) error {
 	})
 }
 
-func (osDisk) Copy(ctx context.Context, from, to string, mode fs.FileMode) error {
+// Copy takes as much as the file holds when it is opened: one that grows for ever ends too.
+func (osDisk) Copy(step func() error, from, to string, mode fs.FileMode) error {
 	// Never wait for the other end of a pipe that stands where a file stood.
 	src, err := os.OpenFile(from, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return &sourceError{err}
 	}
 	defer src.Close()
-	if info, err := src.Stat(); err != nil || !info.Mode().IsRegular() {
+	before, err := src.Stat()
+	if err != nil || !before.Mode().IsRegular() {
 		return &sourceError{fmt.Errorf("%s is no regular file any more", from)}
 	}
 	return create(to, mode, func(dst *os.File) error {
-		for {
-			if err := ctx.Err(); err != nil {
+		for left := before.Size(); left > 0; {
+			if err := step(); err != nil {
 				return err
 			}
+			n, err := io.CopyN(dst, src, min(left, copyChunk))
+			left -= n
 			var read *fs.PathError
-			switch _, err := io.CopyN(dst, src, copyChunk); {
+			switch {
 			case errors.Is(err, io.EOF):
-				return nil
+				return &changedError{from}
 			case errors.As(err, &read) && read.Path == from:
 				return &sourceError{err}
 			case err != nil:
 				return err
 			}
 		}
+		after, err := src.Stat()
+		if err != nil {
+			return &sourceError{err}
+		}
+		if after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
+			return &changedError{from}
+		}
+		return nil
 	})
 }
 

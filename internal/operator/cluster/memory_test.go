@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io/fs"
 	"maps"
@@ -317,11 +316,10 @@ func (m *memory) Write(name string, data []byte, mode fs.FileMode) error {
 	return m.add("write", name, &node{mode: mode, data: string(data)})
 }
 
-func (m *memory) Copy(ctx context.Context, from, to string, mode fs.FileMode) error {
+func (m *memory) Copy(step func() error, from, to string, mode fs.FileMode) error {
 	if m.turns != nil {
 		select {
 		case <-m.turns:
-		case <-ctx.Done():
 		case <-m.fuse.dead:
 		}
 	}
@@ -334,7 +332,7 @@ func (m *memory) Copy(ctx context.Context, from, to string, mode fs.FileMode) er
 	if m.full {
 		return &fs.PathError{Op: "write", Path: to, Err: syscall.ENOSPC}
 	}
-	return cmp.Or(ctx.Err(), m.add("copy", to, &node{mode: mode, data: n.data}))
+	return cmp.Or(step(), m.add("copy", to, &node{mode: mode, data: n.data}))
 }
 
 func (m *memory) Chown(string, int, int) error { return m.fuse.burn() }
@@ -363,6 +361,9 @@ func (m *memory) Rename(from, to string) error {
 	n := dir.entries[base]
 	if n == nil {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
+	if there := m.at(to); there != nil && len(there.entries) > 0 {
+		return &fs.PathError{Op: "rename", Path: to, Err: syscall.ENOTEMPTY}
 	}
 	m.renames = append(m.renames, rename{from, to, m.list(from), m.at(to) != nil, n.durable()})
 	delete(dir.entries, base)

@@ -20,10 +20,12 @@ type Observation struct {
 	Now       time.Time
 	Restored  bool   // there was something to restore, and the proof exists that it was
 	Restoring bool   // a restore is being copied
+	Looking   string // it isn't known yet whether the backup can be had
 	Missing   string // why the backup can't be had; empty when it can, or isn't needed
 	Failed    bool   // Missing is about our side (no room), not about the backup
 	Backup    *v1alpha1.Backup
 	Trouble   trouble  // how the last try of an action failed; only told, nothing is decided by it
+	Waits     string   // what an action that goes on outside the workers waits for; only told
 	Members   []Member // every Pod with a member's name, strangers too, by ordinal
 }
 
@@ -47,7 +49,7 @@ func (m *Member) Name() string { return m.Pod.Name }
 
 // Observe reads the world. An error of the disk is an error, not an absence.
 func (op *Operator) Observe(_ context.Context, r controller.Reader, cl *v1alpha1.Cluster) (Observation, error) {
-	o := Observation{Now: op.now(), Trouble: op.failed.of(keyOf(cl))}
+	o := Observation{Now: op.now(), Trouble: op.failed.of(keyOf(cl)), Waits: op.jobs.waits(op.home(cl.UID))}
 	for obj := range r.List(podKind, controller.Query{Namespace: cl.Namespace, Prefix: cl.Name + "-"}) {
 		if n, ok := ordinalOf(cl.Name, obj.GetName()); ok {
 			pod, ok := obj.(*corev1.Pod)
@@ -63,11 +65,11 @@ func (op *Operator) Observe(_ context.Context, r controller.Reader, cl *v1alpha1
 	}
 	proof := op.restored(cl.UID)
 	if cl.Spec.Paused || cl.DeletionTimestamp != nil {
-		op.copies.settle(proof) // nobody is going to act
+		op.jobs.settle(proof) // nobody is going to act
 	}
 	// First, because what ends between the two has left its proof. A restore that has ended is still its action's
 	// until Act has said so, so that it is logged and counted.
-	o.Restoring = op.copies.running(proof)
+	o.Restoring = op.jobs.running(proof)
 	switch _, err := op.disk.Lstat(proof); {
 	case err == nil && !o.Restoring:
 		o.Restored = true
@@ -77,7 +79,7 @@ func (op *Operator) Observe(_ context.Context, r controller.Reader, cl *v1alpha1
 	case !errors.Is(err, fs.ErrNotExist):
 		return o, fmt.Errorf("look for what was restored: %w", err)
 	}
-	if o.Restoring {
+	if o.Restoring || cl.DeletionTimestamp != nil {
 		return o, nil // whatever becomes of the backup meanwhile
 	}
 	return o, op.observeBackup(r, cl, &o)
@@ -98,25 +100,33 @@ func (op *Operator) observeBackup(r controller.Reader, cl *v1alpha1.Cluster, o *
 		return fmt.Errorf("the view of Backups holds a %T", obj)
 	}
 	o.Backup = backup
-	if at, err := op.copies.failure(op.restored(cl.UID)); err != nil && o.Now.Sub(at) < backupAgain && !at.After(o.Now) {
+	if at, err := op.jobs.failure(op.restored(cl.UID)); err != nil && o.Now.Sub(at) < backupAgain && !at.After(o.Now) {
 		var source *sourceError
 		o.Failed = !errors.As(err, &source)
-		o.Missing = copyFailed(name) + err.Error()
+		o.Missing = copyFailed(name) + advised(err)
 		return nil
 	}
 	path := backup.Spec.Path
 	if path == "" {
 		return nil
 	}
-	_, err = op.disk.ReadDir(path)
-	if err == nil {
-		var source *sourceError
-		if _, err = op.source(path, op.home(cl.UID)); err != nil && !errors.As(err, &source) {
-			return fmt.Errorf("compare Backup %q with the Cluster's own directory: %w", name, err)
-		}
+	seen, waits, hangs, err := op.looks.at(keyOf(cl), path)
+	if waits != "" && !hangs {
+		o.Looking = fmt.Sprintf("Backup %q: %s", name, waits)
+		return nil
 	}
-	if err != nil {
+	if hangs {
+		err = &sourceError{errors.New(waits)}
+	}
+	if err == nil {
+		err = seen.apart(path, op.home(cl.UID))
+	}
+	var source *sourceError
+	switch {
+	case errors.As(err, &source):
 		o.Missing = fmt.Sprintf("Backup %q can't be read: %v", name, err)
+	case err != nil:
+		return fmt.Errorf("compare Backup %q with the Clusters' own directory: %w", name, err)
 	}
 	return nil
 }

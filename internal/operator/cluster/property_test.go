@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 func TestConvergesFromNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newModel(t.Fatalf)
-		defer func() { w.op.Close() }()
+		defer w.end()
 		declare(t, w)
 		walk(t, w, rapid.IntRange(0, 60).Draw(t, "steps"))
 		settle(t, w)
@@ -55,7 +56,7 @@ func TestConvergesFromNothing(t *testing.T) {
 func TestConvergesFromAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newModel(t.Fatalf)
-		defer func() { w.op.Close() }()
+		defer w.end()
 		w.reachable = false
 		declare(t, w)
 		scramble(t, w)
@@ -71,7 +72,7 @@ func TestConvergesWhileCopiesGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(bubble{t}, func(t *rapid.T) {
 			w := newModel(t.Fatalf, slowly)
-			defer func() { w.op.Close() }()
+			defer w.end()
 			declare(t, w)
 			walk(t, w, rapid.IntRange(0, 60).Draw(t, "steps"))
 			close(w.disk.turns)
@@ -82,7 +83,7 @@ func TestConvergesWhileCopiesGoOn(t *testing.T) {
 
 // slowly has each file's copy wait for its turn, and the operator go on meanwhile.
 func slowly(w *model) {
-	w.patience, w.disk.turns = 0, make(chan struct{})
+	w.launch, w.disk.turns = nil, make(chan struct{})
 	for name, content := range backupFiles {
 		w.disk.seed("/backup/"+name, content)
 	}
@@ -143,9 +144,9 @@ func scramble(t *rapid.T, w *model) {
 			}
 		}
 	}
-	for _, file := range []string{"restored/a", "restore.tmp/junk", "0/mine", "0.tmp/junk", "1/mine", "2.tmp/junk"} {
+	for _, file := range []string{"restored/a", "restore.tmp/junk", "0/mine", "0.tmp/junk", "1/mine", "2.tmp/junk", "../cluster-uid" + removedSuffix + "/junk"} {
 		if rapid.IntRange(0, 3).Draw(t, file) == 0 {
-			w.disk.seed(home+"/"+file, "x")
+			w.disk.seed(path.Join(home, file), "x")
 		}
 	}
 	cl := w.cluster.DeepCopy()
@@ -413,8 +414,8 @@ func copied(w *model) bool {
 func settled(t *rapid.T, w *model) {
 	members, lead := w.members(), w.leading()
 	if w.cluster == nil {
-		if w.disk.exists(home) && !w.orphaned && w.reachable {
-			t.Fatalf("data is left behind: %v", w.disk.tree(home))
+		if left := w.disk.tree("/data/clusters"); !w.orphaned && w.reachable && (len(left) > 0 || w.disk.exists(home) || w.disk.exists(home+removedSuffix)) {
+			t.Fatalf("data is left behind: %v", left)
 		}
 		return
 	}

@@ -27,7 +27,7 @@ func onDisk(t *testing.T) (op *Operator, dir string) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	op = newOperator(Options{DataDir: dir, Binary: "/bin/operatord", Now: time.Now}, osDisk{}, time.Minute, os.Geteuid() == 0)
+	op = newOperator(Options{DataDir: dir, Binary: "/bin/operatord", Now: time.Now, Log: discard}, osDisk{}, atOnce, os.Geteuid() == 0)
 	t.Cleanup(op.Close)
 	return op, dir
 }

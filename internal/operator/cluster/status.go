@@ -36,7 +36,7 @@ func (op *Operator) Status(old *v1alpha1.Cluster, o Observation, a Action, held 
 	}
 	s.Restored = o.Restored
 	s.Crashes = crashes(old, &o, removedUnready(a, held))
-	if failed := failedRestore(old); failed.kind != "" && a.kind == actRestore {
+	if failed := failedRestore(old, a); failed.kind != "" {
 		a, held = failed, "" // it is tried again, which is no news until it succeeds
 	}
 	s.Phase = phase(cl, &o, a, held)
@@ -48,11 +48,15 @@ func (op *Operator) Status(old *v1alpha1.Cluster, o Observation, a Action, held 
 	return cl
 }
 
-// failedRestore is the noop that cl's status tells of if the copy of its backup failed when it was tried last; else
-// the zero Action.
-func failedRestore(cl *v1alpha1.Cluster) Action {
+// failedRestore is the noop that cl's status tells of if the backup couldn't be had when it was looked at last, and a
+// looks again; or if the copy of it failed when it was tried last, and a tries again. Else the zero Action.
+func failedRestore(cl *v1alpha1.Cluster, a Action) Action {
 	c := meta.FindStatusCondition(cl.Status.Conditions, v1alpha1.ConditionDegraded)
-	if backupProblem(&cl.Status) == "" || !strings.HasPrefix(c.Message, copyFailed(cl.Spec.RestoreFrom)) {
+	if backupProblem(&cl.Status) == "" {
+		return Action{}
+	}
+	again := a.kind == actRestore && strings.HasPrefix(c.Message, copyFailed(cl.Spec.RestoreFrom))
+	if !again && a.reason != reasonLookingAtBackup {
 		return Action{}
 	}
 	return noop(c.Reason, c.Message)

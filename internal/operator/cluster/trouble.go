@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -35,8 +36,29 @@ func (t *troubles) note(key controller.Key, a Action, err error) {
 		delete(t.byKey, key)
 	case apierrors.IsConflict(err), errors.Is(err, controller.ErrRunning), errors.Is(err, context.Canceled):
 	default:
-		t.byKey[key] = trouble{a.kind, a.target, err.Error()}
+		t.byKey[key] = trouble{a.kind, a.target, advised(err)}
 	}
+}
+
+// advised is an error's text with what helps, where that isn't in the text: a cause that ends by itself or by a
+// person's doing on the machine, after which nothing else has to be done.
+func advised(err error) string {
+	for _, a := range []struct {
+		cause error
+		help  string
+	}{
+		{syscall.ENOSPC, "make room on the file system of operatord's data directory"},
+		{syscall.EDQUOT, "make room in the quota of operatord's user"},
+		{syscall.EMFILE, "raise the number of files that operatord may open (ulimit -n, LimitNOFILE)"},
+		{syscall.ENFILE, "raise the number of files that the machine may open (fs.file-max)"},
+		{syscall.ENOMEM, "free memory of the machine"},
+		{syscall.EIO, "look at the disk (dmesg)"},
+	} {
+		if errors.Is(err, a.cause) {
+			return err.Error() + ": " + a.help + "; it is tried again every few seconds"
+		}
+	}
+	return err.Error()
 }
 
 func (t *troubles) forget(key controller.Key) { t.note(key, Action{}, nil) }

@@ -46,10 +46,10 @@ type model struct {
 	seen  *model
 	floor int
 
-	fromBackup bool          // the Cluster names one
-	patience   time.Duration // of the operator with its copies; 0: they go on beside it
-	reachable  bool          // the state grew from nothing, so the promises about restores hold from the start
-	orphaned   bool          // it was deleted with its members and data to be left
+	fromBackup bool         // the Cluster names one
+	launch     func(func()) // what the operator does with what waits for the disk; nil: it goes on beside it
+	reachable  bool         // the state grew from nothing, so the promises about restores hold from the start
+	orphaned   bool         // it was deleted with its members and data to be left
 	restores   int
 	created    bool           // a member was ever created, for the present Cluster
 	lives      map[string]int // by ordinal: how often a member has written its data
@@ -68,7 +68,7 @@ var backupFiles = map[string]string{"a": "1", "b": "2"}
 
 func newModel(fatal func(string, ...any), options ...func(*model)) *model {
 	w := &model{
-		fatal: fatal, clock: start, disk: newMemory(), pods: map[string]*corev1.Pod{}, reachable: true, patience: time.Hour,
+		fatal: fatal, clock: start, disk: newMemory(), pods: map[string]*corev1.Pod{}, reachable: true, launch: atOnce,
 		lives: map[string]int{}, events: map[string]int{}, did: map[string]int{}, acted: map[string]int{},
 	}
 	for _, o := range options {
@@ -87,19 +87,27 @@ func (w *model) fail(format string, args ...any) {
 // boot starts the daemon, with nothing in memory and fresh views.
 func (w *model) boot() {
 	if w.op != nil {
-		w.fuse.cut()
-		w.op.Close()
+		w.end()
 	}
 	w.fuse = newFuse()
 	w.disk.fuse = w.fuse
-	o := Options{DataDir: "/data", Binary: "/bin/operatord", Now: func() time.Time { return w.clock }}
-	w.op = newOperator(o, w.disk, w.patience, true)
+	o := Options{DataDir: "/data", Binary: "/bin/operatord", Now: func() time.Time { return w.clock }, Log: discard}
+	w.op = newOperator(o, w.disk, w.launch, true)
 	w.kit = controller.NewMachine(controller.MachineOptions{
 		Name: "cluster", For: clusterKind, Reader: (*view)(w), Writer: (*writer)(w), Now: o.Now, Log: discard,
 		Metrics: controller.Metrics{Acted: func(_, action string) { w.acted[action]++ }},
 	}, controller.Machine[*v1alpha1.Cluster, Observation, Action](w.op))
 	w.look()
 }
+
+// end is the daemon's, with whatever it had begun.
+func (w *model) end() {
+	w.fuse.cut()
+	w.op.Close()
+}
+
+// atOnce has what goes on outside the workers done at once.
+func atOnce(f func()) { f() }
 
 // look brings the views up to date.
 func (w *model) look() {
@@ -261,6 +269,11 @@ func (w *model) checkRenames(created bool) {
 	for _, r := range w.disk.renames {
 		want := backupFiles
 		switch {
+		case strings.HasSuffix(r.to, removedSuffix):
+			if w.cluster != nil && w.cluster.DeletionTimestamp == nil || len(w.members()) > 0 {
+				w.fail("%s is renamed to %s before its time", r.from, r.to)
+			}
+			continue
 		case path.Base(r.to) == "restored":
 			if w.restores++; w.reachable && created {
 				w.fail("a restore over a cluster that has members")
@@ -500,7 +513,7 @@ func (wr *writer) Patch(_ context.Context, _ schema.GroupKind, key controller.Ke
 	}
 	was, is := w.cluster.Finalizers, patch.Metadata.Finalizers
 	if !slices.Contains(is, v1alpha1.ClusterFinalizer) && !slices.Contains(was, "orphan") {
-		if len(w.members()) > 0 || w.disk.exists(home) {
+		if len(w.members()) > 0 || w.disk.exists(home) || w.disk.exists(home+removedSuffix) {
 			w.fail("the finalizer goes before members and data")
 		}
 	}
