@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"operatord.io/operatord/internal/daemon"
 	// Before anything larger is initialised, this binary may be the parent of a process, or a member.
 	_ "operatord.io/operatord/internal/member"
 	_ "operatord.io/operatord/internal/process/shim"
@@ -22,18 +23,25 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	if err := rootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "operatord:", err)
-		os.Exit(1)
+	// A reader of its output that goes away doesn't end it. Not ignored: what it starts would ignore it too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	stderr := daemon.NewOutput(os.Stderr)
+	defer stderr.Close()
+	if err := rootCommand(stderr).ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "operatord:", err)
+		return 1
 	}
+	return 0
 }
 
-func rootCommand() *cobra.Command {
+func rootCommand(stderr *daemon.Output) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "operatord",
 		Short:         "The Kubernetes operator pattern in one binary, without Kubernetes",
@@ -46,7 +54,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate(versionLine())
 	root.AddCommand(
-		serveCommand(),
+		serveCommand(stderr),
 		kubeconfigCommand(),
 		tokenCommand(),
 		planCommand(),

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"syscall"
 
@@ -13,7 +12,7 @@ import (
 	"operatord.io/operatord/internal/daemon"
 )
 
-func serveCommand() *cobra.Command {
+func serveCommand(stderr *daemon.Output) *cobra.Command {
 	c := daemon.Defaults()
 	logLevel := "info"
 	cmd := &cobra.Command{
@@ -36,8 +35,10 @@ The operators are %s. With --operators '' it is an API server and nothing else.`
 				return fmt.Errorf("--log-level %q: use debug, info, warn or error", logLevel)
 			}
 			c.Version = version
-			c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-			klog.SetSlogLogger(c.Log) // Kubernetes' libraries log through it
+			c.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+			c.LogDropped = stderr.Dropped
+			klog.SetSlogLogger(c.Log) // Kubernetes' libraries log through it,
+			slog.SetDefault(c.Log)    // others through this or package log
 			keepOwnBits()
 			return daemon.Run(cmd.Context(), c)
 		},

@@ -29,7 +29,7 @@ func main() {
 	sample := flag.String("sample", "deploy/samples/cluster.yaml", "a Cluster to apply")
 	flag.Parse()
 	if err := run(*bin, *dir, *sample); err != nil {
-		fmt.Fprintln(os.Stderr, "run:", err)
+		say(os.Stderr, "run: %v\n", err)
 		os.Exit(1)
 	}
 }
@@ -46,6 +46,8 @@ func run(bin, dir, sample string) error {
 	// The terminal sends Ctrl-C to the daemon too; this process waits for it.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Somebody who stops reading (make run | head) ends neither this process nor, with it, the hold on the daemon.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	serve := exec.Command(bin, "serve", "--data-dir", dir)
 	serve.Stdout, serve.Stderr = os.Stdout, os.Stderr
 	if err := serve.Start(); err != nil {
@@ -58,22 +60,46 @@ func run(bin, dir, sample string) error {
 		return err
 	}
 	if err := apply(ctx, api, dir, document); err != nil {
-		fmt.Fprintln(os.Stderr, "run: apply", sample+":", err)
+		say(os.Stderr, "run: apply %s: %v\n", sample, err)
 	}
-	fmt.Printf(hints, dir)
+	say(os.Stdout, hints, dir)
 	select {
 	case err := <-ended:
 		if err != nil {
-			return fmt.Errorf("the daemon has ended (%w); members go on running, and make run goes on where it was", err)
+			return fmt.Errorf("the daemon has ended (%w); %s, and make run goes on where it was", err, left(dir))
 		}
-		return nil
 	case <-ctx.Done():
 		serve.Process.Signal(syscall.SIGTERM)
 		if err := <-ended; err != nil {
 			return err
 		}
-		fmt.Println("members go on running; make run adopts them")
-		return nil
+	}
+	say(os.Stdout, "%s; make run adopts what runs\n", left(dir))
+	return nil
+}
+
+// say prints, but waits no longer than a second for whoever reads that.
+func say(to io.Writer, format string, args ...any) {
+	printed := make(chan struct{})
+	go func() {
+		fmt.Fprintf(to, format, args...)
+		close(printed)
+	}()
+	select {
+	case <-printed:
+	case <-time.After(time.Second):
+	}
+}
+
+// left says how many processes the daemon has left running: each has a FIFO until it is over (docs/processes.md).
+func left(dir string) string {
+	switch running, _ := filepath.Glob(filepath.Join(dir, "run", "*", "*", "*", "control")); len(running) {
+	case 0:
+		return "nothing goes on running"
+	case 1:
+		return "one process of a member or Pod goes on running"
+	default:
+		return fmt.Sprintf("%d processes of members and Pods go on running", len(running))
 	}
 }
 

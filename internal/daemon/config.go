@@ -32,6 +32,8 @@ type Config struct {
 
 	Version string       // operatord's own
 	Log     *slog.Logger // nil: slog.Default
+	// LogDropped is how many lines of Log nobody will read; nil: that isn't known.
+	LogDropped func() int
 }
 
 // Defaults are the values of flags that were not given.

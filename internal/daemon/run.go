@@ -58,6 +58,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	pauseGC()
 	s := &server{cfg: cfg, on: on, metrics: metrics.New(cfg.Version), health: newHealth()}
+	if cfg.LogDropped != nil {
+		s.metrics.LogDropped(cfg.LogDropped)
+	}
 
 	// The directory, and who we are.
 	if s.dir, err = openDataDir(cfg.DataDir, cfg.Log); err != nil {
@@ -137,10 +140,32 @@ func Run(ctx context.Context, cfg Config) error {
 	if failed := group.Wait(); failed != nil && err == nil {
 		err = failed
 	}
+	s.sayWhatIsLeft()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil // asked to stop before it was ready
 	}
 	return err
+}
+
+// sayWhatIsLeft logs how many processes outlive this daemon.
+func (s *server) sayWhatIsLeft() {
+	if s.processes == nil {
+		return
+	}
+	processes, err := s.processes.List()
+	if err != nil {
+		s.cfg.Log.Warn("the processes that go on running can't be counted", "err", err)
+		return
+	}
+	running := 0
+	for _, p := range processes {
+		if !p.Empty {
+			running++
+		}
+	}
+	if running > 0 {
+		s.cfg.Log.Info("processes of Pods go on running; the next daemon on the data directory adopts them", "count", running)
+	}
 }
 
 // clean is err unless it only says that ctx has ended.
