@@ -31,9 +31,9 @@ type plan struct {
 }
 
 type stop struct {
-	id     process.ID
-	signal syscall.Signal
-	why    string
+	id        process.ID
+	signal    syscall.Signal
+	unhealthy string // which probe has given it up, and why; empty: none
 }
 
 // standing is how a container stands.
@@ -118,7 +118,11 @@ func decide(pod *corev1.Pod, o *observation) plan {
 	if phase := pod.Status.Phase; phase == corev1.PodSucceeded || phase == corev1.PodFailed {
 		p.over, p.reason, p.message = phase, pod.Status.Reason, pod.Status.Message
 	}
-	deadline, exceeded := activeDeadline(pod, o.now)
+	if len(o.unadmitted) > 0 && p.over == "" {
+		p.over, p.reason = corev1.PodFailed, outOf(o.unadmitted[0])
+		p.message = "Pod was rejected: Node didn't have enough resource: " + strings.Join(o.unadmitted, ", ")
+	}
+	deadline, exceeded := activeDeadline(pod, o)
 	if exceeded && p.over == "" {
 		p.over, p.reason = corev1.PodFailed, "DeadlineExceeded"
 		p.message = "Pod was active on the node longer than the specified deadline"
@@ -145,7 +149,7 @@ func decide(pod *corev1.Pod, o *observation) plan {
 
 	switch {
 	case pod.DeletionTimestamp != nil:
-		p.stopAll(o, pod.DeletionTimestamp.Time)
+		p.stopAll(o, deletionGrace(pod))
 		if o.empty() {
 			if p.over == "" {
 				p.over = outcome(mains)
@@ -154,13 +158,7 @@ func decide(pod *corev1.Pod, o *observation) plan {
 			p.finish = pod.DeletionGracePeriodSeconds == nil || *pod.DeletionGracePeriodSeconds != 0 || len(pod.Finalizers) == 0
 		}
 	case p.over != "":
-		until := o.now
-		if exceeded {
-			until = deadline.Add(grace(pod))
-		} else if ended := lastEnd(o); !ended.IsZero() {
-			until = ended.Add(grace(pod))
-		}
-		p.stopAll(o, until)
+		p.stopAll(o, grace(pod))
 	case o.waiting == "":
 		p.bringUp(o, pod, wanted)
 		if !deadline.IsZero() {
@@ -168,6 +166,14 @@ func decide(pod *corev1.Pod, o *observation) plan {
 		}
 	}
 	return p
+}
+
+// outOf is the reason with which a kubelet turns a Pod away.
+func outOf(insufficient string) string {
+	if name, ok := strings.CutPrefix(insufficient, "Insufficient "); ok {
+		return "OutOf" + name
+	}
+	return "OutOfpods"
 }
 
 // bringUp starts what is to be started: init containers one after the other, then the others.
@@ -258,32 +264,58 @@ func (p *plan) tendHealth(o *observation, pod *corev1.Pod, c *container) {
 			break
 		}
 	}
-	p.stopOne(o, c, c.probed.since.Add(g), ": "+c.probed.unhealthy+", and it will be restarted if its policy says so")
+	p.stopOne(o, c, g, c.probed.unhealthy)
 }
 
-// stopAll stops every container, sidecars after the others, and kills what still runs at until.
-func (p *plan) stopAll(o *observation, until time.Time) {
+// sidecarGrace is what a sidecar has at least, however long the others took to end.
+const sidecarGrace = 2 * time.Second
+
+// stopAll stops every container, sidecars after the others, and kills what still runs when its grace is over.
+func (p *plan) stopAll(o *observation, grace time.Duration) {
 	left := false
+	var first time.Time
 	for _, c := range o.containers {
-		if last := c.last(); c.role != roleSidecar && last != nil && !last.Empty && last.State != process.Created {
+		last := c.last()
+		if last == nil || c.role == roleSidecar {
+			continue
+		}
+		if !c.asked.IsZero() && (first.IsZero() || c.asked.Before(first)) {
+			first = c.asked
+		}
+		if !last.Empty && last.State != process.Created {
 			left = true
-			p.stopOne(o, c, until, "")
+			p.stopOne(o, c, grace, "")
 		}
 	}
+	if left {
+		return
+	}
 	for _, c := range o.containers {
-		if c.role == roleSidecar && (!left || !o.now.Before(until)) {
-			p.stopOne(o, c, until, "")
+		if c.role != roleSidecar {
+			continue
 		}
+		own := grace
+		if !first.IsZero() && !c.asked.IsZero() {
+			own = min(grace, max(sidecarGrace, grace-c.asked.Sub(first)))
+		}
+		p.stopOne(o, c, own, "")
 	}
 }
 
-func (p *plan) stopOne(o *observation, c *container, until time.Time, why string) {
+// stopOne asks a container to end, and kills it when its grace has passed since it was asked. The grace counts from
+// there, and not from when it was decided upon: a process that was never asked because no daemon was there has all
+// of it, and times that the API keeps in whole seconds shorten nothing.
+func (p *plan) stopOne(o *observation, c *container, grace time.Duration, unhealthy string) {
 	last := c.last()
 	if last == nil || last.Over() || last.State == process.Created {
 		return
 	}
-	if left := until.Sub(o.now); left > 0 {
-		p.stop = append(p.stop, stop{last.ID, stopSignal(c.spec), why})
+	left := grace
+	if !c.asked.IsZero() {
+		left = c.asked.Add(grace).Sub(o.now)
+	}
+	if left > 0 {
+		p.stop = append(p.stop, stop{last.ID, stopSignal(c.spec), unhealthy})
 		p.lookAgain(left)
 		return
 	}
@@ -313,24 +345,30 @@ func outcome(mains []*container) corev1.PodPhase {
 	return corev1.PodSucceeded
 }
 
-// lastEnd is when the last container of the Pod's own ended.
-func lastEnd(o *observation) time.Time {
-	var end time.Time
-	for _, c := range o.containers {
-		if last := c.last(); last != nil && c.role != roleSidecar && last.Finished.After(end) {
-			end = last.Finished
-		}
-	}
-	return end
-}
-
-// activeDeadline is when spec.activeDeadlineSeconds have passed; zero: never.
-func activeDeadline(pod *corev1.Pod, now time.Time) (at time.Time, exceeded bool) {
+// activeDeadline is when spec.activeDeadlineSeconds have passed; zero: never. The API keeps whole seconds, so the Pod
+// may have started as late as the end of that second; the first process was started after it, and is known exactly.
+func activeDeadline(pod *corev1.Pod, o *observation) (at time.Time, exceeded bool) {
 	if pod.Spec.ActiveDeadlineSeconds == nil || pod.Status.StartTime == nil {
 		return time.Time{}, false
 	}
-	at = pod.Status.StartTime.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)
-	return at, !now.Before(at)
+	begin := pod.Status.StartTime.Add(time.Second)
+	for _, c := range o.containers {
+		for _, run := range c.runs {
+			if run.Started.Before(begin) && !run.Started.Before(pod.Status.StartTime.Time) {
+				begin = run.Started
+			}
+		}
+	}
+	at = begin.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)
+	return at, !o.now.Before(at)
+}
+
+// deletionGrace is what the Pod's processes have once it is deleted: what the one who deleted it gave.
+func deletionGrace(pod *corev1.Pod) time.Duration {
+	if s := pod.DeletionGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return grace(pod)
 }
 
 func grace(pod *corev1.Pod) time.Duration {

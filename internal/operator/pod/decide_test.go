@@ -150,7 +150,9 @@ func TestDecide(t *testing.T) {
 		{name: "leftovers", policy: always, runs: []string{"leaving"}, does: "kill main/0"},
 		{name: "old records", policy: always, runs: []string{"exited 1", "exited 1", "running"}, does: "forget main/0"},
 		{name: "deleted", policy: always, runs: []string{"running"}, change: deleting(30 * time.Second), does: "stop main/0, look again in 30s"},
-		{name: "deleted, grace is over", policy: always, runs: []string{"running"}, change: deleting(0), does: "kill main/0"},
+		{name: "deleted, asked", policy: always, runs: []string{"running"}, change: both(deleting(0), asked(29900*time.Millisecond)), does: "stop main/0, look again in 100ms"},
+		{name: "deleted, grace is over", policy: always, runs: []string{"running"}, change: both(deleting(0), asked(30*time.Second)), does: "kill main/0"},
+		{name: "deleted long ago, while nobody was there to ask", policy: always, runs: []string{"running"}, change: deleting(-time.Hour), does: "stop main/0, look again in 30s"},
 		{name: "deleted, leftovers", policy: always, runs: []string{"leaving"}, change: deleting(30 * time.Second), does: "kill main/0"},
 		{name: "deleted, nothing left", policy: always, runs: []string{"exited 143"}, change: deleting(30 * time.Second), does: "finish", over: corev1.PodFailed},
 		{name: "deleted before it ran", policy: always, change: deleting(30 * time.Second), does: "finish", over: corev1.PodFailed},
@@ -160,13 +162,22 @@ func TestDecide(t *testing.T) {
 				p.DeletionGracePeriodSeconds = ptr.To[int64](0)
 				p.Finalizers = []string{"example.org/keep"}
 			}},
-		{name: "deadline ahead", policy: always, runs: []string{"running"}, change: deadline(60, 50), does: "look again in 10s"},
-		{name: "deadline passed", policy: always, runs: []string{"running"}, change: deadline(60, 61), does: "stop main/0, look again in 29s", over: corev1.PodFailed},
-		{name: "deadline and grace passed", policy: always, runs: []string{"running"}, change: deadline(60, 91), does: "kill main/0", over: corev1.PodFailed},
+		{name: "deadline ahead", policy: always, runs: []string{"running"}, change: deadline(60, 50), does: "look again in 11s"},
+		{name: "deadline passed", policy: always, runs: []string{"running"}, change: deadline(60, 61), does: "stop main/0, look again in 30s", over: corev1.PodFailed},
+		{name: "deadline within its last second", policy: always, change: deadline(60, 60), does: "start main/0, look again in 1s"},
+		{name: "deadline counts from the first process", policy: always, runs: []string{"running"}, change: func(p *corev1.Pod, o *observation) {
+			deadline(60, 60)(p, o)
+			o.containers[0].runs[0].Started = noon.Add(-59400 * time.Millisecond)
+		}, does: "look again in 600ms"},
+		{name: "deadline and grace passed", policy: always, runs: []string{"running"}, change: both(deadline(60, 91), asked(30*time.Second)), does: "kill main/0", over: corev1.PodFailed},
 		{name: "over before", policy: always, runs: []string{"exited 1"}, change: func(p *corev1.Pod, _ *observation) { p.Status.Phase = corev1.PodFailed }, over: corev1.PodFailed},
 		{name: "unhealthy", policy: always, runs: []string{"running"}, change: func(_ *corev1.Pod, o *observation) {
-			o.containers[0].probed = probed{unhealthy: "it", since: noon.Add(-10 * time.Second)}
-		}, does: "stop main/0, look again in 20s"},
+			o.containers[0].probed = probed{unhealthy: "it"}
+		}, does: "stop main/0, look again in 30s"},
+		{name: "unhealthy, asked", policy: always, runs: []string{"running"}, change: both(asked(10*time.Second), func(_ *corev1.Pod, o *observation) {
+			o.containers[0].probed = probed{unhealthy: "it"}
+		}), does: "stop main/0, look again in 20s"},
+		{name: "bound past the scheduler", policy: always, change: func(_ *corev1.Pod, o *observation) { o.unadmitted = []string{"Insufficient cpu"} }, over: corev1.PodFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pod, o := subject(c.policy, c.runs...)
@@ -178,6 +189,18 @@ func TestDecide(t *testing.T) {
 				t.Errorf("it does %q and is over %q, wanted %q and %q", p.does(), p.over, c.does, c.over)
 			}
 		})
+	}
+}
+
+// asked has the stop signal sent some time ago.
+func asked(ago time.Duration) func(*corev1.Pod, *observation) {
+	return func(_ *corev1.Pod, o *observation) { o.containers[0].asked = noon.Add(-ago) }
+}
+
+func both(a, b func(*corev1.Pod, *observation)) func(*corev1.Pod, *observation) {
+	return func(p *corev1.Pod, o *observation) {
+		a(p, o)
+		b(p, o)
 	}
 }
 
@@ -254,9 +277,14 @@ func TestConverges(t *testing.T) {
 					ID:    process.ID{Group: "uid", Name: c.spec.Name, Attempt: c.launch.Attempt},
 					State: process.Running, PID: 1000 + step, Started: o.now, Note: c.launch.Note,
 				})
-				c.probed = probed{started: true, ready: true}
+				c.probed, c.asked = probed{started: true, ready: true}, time.Time{}
 			}
 			for _, s := range p.stop {
+				for _, c := range o.containers {
+					if last := c.last(); last != nil && last.ID == s.id && c.asked.IsZero() {
+						c.asked = o.now
+					}
+				}
 				if rapid.Bool().Draw(t, "obeys") {
 					end(o, s.id, 0)
 				}
@@ -363,6 +391,9 @@ func end(o *observation, id process.ID, signal int) {
 // misfortune lets something happen that nobody decided.
 func misfortune(t *rapid.T, o *observation) {
 	c := rapid.SampledFrom(o.containers).Draw(t, "who")
+	if rapid.Bool().Draw(t, "another daemon") {
+		c.asked = time.Time{}
+	}
 	last := c.last()
 	if last == nil || last.Over() || last.State == process.Created {
 		return

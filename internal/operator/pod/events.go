@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -28,8 +29,6 @@ func (op *Operator) recordChanges(ctx context.Context, old, next *corev1.Pod, o 
 		switch {
 		case s.State.Running != nil && (before.State.Running == nil || before.ContainerID != s.ContainerID):
 			op.event(ctx, next, corev1.EventTypeNormal, "Started", "Started container "+s.Name, next.ResourceVersion)
-		case s.State.Running != nil && before.Ready && !s.Ready && o.failsReadiness(s.Name):
-			warn("Unhealthy", "Readiness probe failed: "+op.probes.why(next.UID, s.Name))
 		case s.State.Waiting != nil && s.State.Waiting.Message != "" && (before.State.Waiting == nil || before.State.Waiting.Reason != s.State.Waiting.Reason):
 			reason := "Failed"
 			if s.State.Waiting.Reason == "CrashLoopBackOff" {
@@ -40,6 +39,12 @@ func (op *Operator) recordChanges(ctx context.Context, old, next *corev1.Pod, o 
 			warn("Failed", s.State.Terminated.Message)
 		}
 	}
+	for _, c := range o.containers {
+		// What the condition says by now.
+		if why := c.probed.unready; why != "" && !strings.Contains(conditionOf(old.Status.Conditions, corev1.ContainersReady).Message, why) {
+			warn("Unhealthy", why)
+		}
+	}
 	for _, c := range next.Status.Conditions {
 		if (c.Type == conditionHonoured || c.Type == conditionLogs) && !slices.ContainsFunc(old.Status.Conditions, func(b corev1.PodCondition) bool {
 			return b.Type == c.Type && b.Message == c.Message
@@ -47,14 +52,4 @@ func (op *Operator) recordChanges(ctx context.Context, old, next *corev1.Pod, o 
 			warn(c.Reason, c.Message)
 		}
 	}
-}
-
-// failsReadiness tells whether a container runs and its readiness probe says that it isn't ready.
-func (o *observation) failsReadiness(name string) bool {
-	for _, c := range o.containers {
-		if c.spec.Name == name {
-			return c.running() && c.spec.ReadinessProbe != nil && !c.probed.ready
-		}
-	}
-	return false
 }

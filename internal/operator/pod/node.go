@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corehelper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
 	"k8s.io/utils/ptr"
 
 	"operatord.io/operatord/internal/controller"
@@ -150,6 +151,12 @@ func (op *Operator) nodeStatus(node *corev1.Node) corev1.NodeStatus {
 	if err := unix.Statfs(op.Dir, &disk); err == nil {
 		capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Blocks)*int64(disk.Bsize), resource.BinarySI)
 		full = disk.Bavail < disk.Blocks/20
+	}
+	// What others have said the machine has beside (kubectl patch node --subresource=status) is theirs.
+	for name, q := range node.Status.Capacity {
+		if _, known := capacity[name]; !known && corehelper.IsExtendedResourceName(name) {
+			capacity[name] = q
+		}
 	}
 	s.Capacity, s.Allocatable = capacity, capacity.DeepCopy()
 	s.Addresses = []corev1.NodeAddress{

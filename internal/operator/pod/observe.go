@@ -29,7 +29,8 @@ type container struct {
 
 	launch  process.Spec // how the next attempt is started, unless it is blocked
 	blocked *blocked
-	probed  probed // about the present attempt
+	probed  probed    // about the present attempt
+	asked   time.Time // when this daemon sent its present attempt the stop signal; zero: it has not
 }
 
 // blocked says why a container can't be started now, as the state waiting.
@@ -41,8 +42,8 @@ type blocked struct {
 // probed is what a container's probes say.
 type probed struct {
 	ready, started bool
-	unhealthy      string    // why its liveness (or startup) probe has given it up; empty: it hasn't
-	since          time.Time // when
+	unready        string // what its readiness probe says; empty: nothing yet, or it is ready
+	unhealthy      string // why its liveness (or startup) probe has given it up; empty: it hasn't
 }
 
 // last is the present or latest attempt; nil: never run, as far as is known.
@@ -80,6 +81,7 @@ type observation struct {
 	hostIP     string
 	containers []*container // init containers first, in order
 	waiting    string       // why nothing is started at all; empty: nothing stands in the way
+	unadmitted []string     // what the machine has not enough of for the Pod
 	unhonoured []string     // fields of the Pod that have no effect here
 }
 
@@ -163,6 +165,7 @@ func (op *Operator) observe(pod *corev1.Pod, cleared bool) (*observation, error)
 				c.blocked = &blocked{reason: "CreateContainerError", message: last.Error, retry: true}
 			}
 			c.probed = op.probes.of(*last, c)
+			c.asked = op.whenAsked(last.ID)
 		}
 	}
 	return o, nil

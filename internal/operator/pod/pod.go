@@ -64,11 +64,12 @@ type Operator struct {
 	probes   *probers
 	address  addresses
 	labels   labelFiles
+	ledger   ledger
 
 	// Only what can be found again or done again.
 	mu      sync.Mutex
 	here    map[controller.Key]map[types.UID]bool // Pods, past ones too, of which something is on this machine
-	asked   map[process.ID]bool                   // were sent SIGTERM by this daemon
+	asked   map[process.ID]time.Time              // when this daemon sent them the stop signal
 	refused map[process.ID]string                 // why the runtime could not start them
 }
 
@@ -106,7 +107,7 @@ func New(o Options) (*Operator, error) {
 		hints:    make(chan controller.Key),
 		labels:   labelFiles{dir: o.Dir},
 		here:     map[controller.Key]map[types.UID]bool{},
-		asked:    map[process.ID]bool{},
+		asked:    map[process.ID]time.Time{},
 		refused:  map[process.ID]string{},
 	}
 	op.probes = newProbers(o.Runtime, op.hints, o.Now)

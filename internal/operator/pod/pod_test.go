@@ -18,10 +18,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"operatord.io/operatord/internal/controller"
+	"operatord.io/operatord/internal/process"
 )
 
 func itoa(n int32) string { return strconv.Itoa(int(n)) }
@@ -441,11 +443,17 @@ func TestProbes(t *testing.T) {
 	}
 	t.Run("exec readiness", func(t *testing.T) {
 		w.create(sh("exec", "exec sleep 1000", func(p *corev1.Pod) {
-			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: exec("test", "-e", dir+"/ready"), PeriodSeconds: 1, FailureThreshold: 1}
+			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: exec("sh", "-c", "test -e "+dir+"/ready || { echo no such luck; exit 1; }"), PeriodSeconds: 1, FailureThreshold: 1}
 		}))
 		if p := w.awaitRunning("exec"); isReady(p) || condition(p, corev1.ContainersReady).Message != "containers with unready status: [main]" {
 			t.Errorf("ready before its probe: %+v", p.Status.Conditions)
 		}
+		// The probe says why, in both conditions and an Event.
+		w.await("exec", "told to be unready", func(p *corev1.Pod) bool {
+			const why = "containers with unready status: [main]; main: Readiness probe failed: exit code 1: no such luck"
+			return strings.HasPrefix(condition(p, corev1.ContainersReady).Message, why) && strings.HasPrefix(condition(p, corev1.PodReady).Message, why)
+		})
+		w.awaitEvent("exec", "Unhealthy", "Readiness probe failed: exit code 1: no such luck")
 		if err := os.WriteFile(dir+"/ready", nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -509,6 +517,7 @@ func TestProbes(t *testing.T) {
 		if term := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; term == nil || term.Signal != 15 {
 			t.Errorf("%+v", p.Status.ContainerStatuses[0])
 		}
+		w.awaitEvent("lives", "Unhealthy", "Liveness probe failed: exit code 1")
 	})
 }
 
@@ -687,20 +696,93 @@ func TestScheduling(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	label := `{"metadata":{"labels":{"disk":"fast"}}}`
-	deadline := time.Now().Add(20 * time.Second)
-	for { // until it is registered
-		err := w.user.Patch(context.Background(), nodeKind, controller.Key{Name: "here"}, "application/merge-patch+json", []byte(label), "")
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		<-time.After(10 * time.Millisecond)
-	}
+	w.eventually("the Node is registered", func() error {
+		return w.user.Patch(context.Background(), nodeKind, controller.Key{Name: "here"}, types.MergePatchType, []byte(label), "")
+	})
 	w.awaitReady("choosy")
 	if p := w.pod("elsewhere"); p.Spec.NodeName != "" {
 		t.Error("another scheduler's Pod was bound")
+	}
+}
+
+// The machine's Node has room for so much: what doesn't fit waits and says for what, and is bound when there is room.
+func TestSchedulingByRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	requests := func(name corev1.ResourceName, quantity string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			list := corev1.ResourceList{name: resource.MustParse(quantity)}
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
+		}
+	}
+	waits := func(name, what string) {
+		t.Helper()
+		p := w.await(name, "unschedulable", func(p *corev1.Pod) bool {
+			return p != nil && condition(p, corev1.PodScheduled).Reason == "Unschedulable"
+		})
+		if c := condition(p, corev1.PodScheduled); c.Message != "0/1 nodes are available: 1 "+what+"." || p.Status.Phase != corev1.PodPending {
+			t.Errorf("%s is %s: %+v", name, p.Status.Phase, c)
+		}
+	}
+	w.create(sh("cores", "exec sleep 1000", requests("cpu", "10k")))
+	waits("cores", "Insufficient cpu")
+	w.awaitEvent("cores", "FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu.")
+	w.create(sh("pages", "exec sleep 1000", requests("hugepages-2Mi", "2Mi"), func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests["memory"] = resource.MustParse("1Mi")
+	}))
+	waits("pages", "Insufficient hugepages-2Mi")
+	w.create(sh("first", "exec sleep 1000", requests("example.com/gpu", "1")))
+	waits("first", "Insufficient example.com/gpu")
+
+	// The administrator says that there is one: the first Pod gets it, the second waits for the first's end.
+	w.eventually("the Node has a gpu", func() error {
+		return w.user.Patch(context.Background(), nodeKind, controller.Key{Name: "here"}, types.MergePatchType, []byte(`{"status":{"capacity":{"example.com/gpu":"1"}}}`), "status")
+	})
+	w.awaitRunning("first")
+	w.create(sh("second", "exec sleep 1000", requests("example.com/gpu", "1")))
+	waits("second", "Insufficient example.com/gpu")
+	w.restart()
+	waits("second", "Insufficient example.com/gpu")
+	w.delete("first", nil)
+	w.awaitRunning("second")
+	w.patch("second", `{"spec":{"activeDeadlineSeconds":1}}`)
+	w.awaitPhase("second", corev1.PodFailed)
+	w.create(sh("third", "exec sleep 1000", requests("example.com/gpu", "1")))
+	w.awaitRunning("third") // what is over takes no room
+
+	// One that is bound past the scheduler is turned away.
+	w.create(sh("pushed", "exec sleep 1000", requests("cpu", "10k"), func(p *corev1.Pod) { p.Spec.NodeName = "here" }))
+	if p := w.awaitPhase("pushed", corev1.PodFailed); p.Status.Reason != "OutOfcpu" || !strings.Contains(p.Status.Message, "Insufficient cpu") {
+		t.Errorf("%+v", p.Status)
+	}
+}
+
+// A grace period is what it says, to the millisecond, although the API keeps whole seconds.
+func TestGraceIsNeverShorter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	for i := range 5 {
+		name := "deaf" + strconv.Itoa(i)
+		told := filepath.Join(t.TempDir(), "told")
+		w.create(sh(name, "trap 'touch "+told+"' TERM; while :; do sleep 0.01; done", func(p *corev1.Pod) {
+			p.Finalizers = []string{"example.org/keep"} // so that its end can be read
+		}))
+		w.awaitReady(name)
+		w.delete(name, nil)
+		p := w.await(name, "over", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].State.Terminated != nil })
+		info, err := os.Stat(told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := w.runtime.Get(process.ID{Group: string(p.UID), Name: "main"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The signal is sent a moment before the process gets to write that down.
+		if lived := run.Finished.Sub(info.ModTime()); lived < 900*time.Millisecond {
+			t.Errorf("killed after %s, with a grace period of 1 s", lived)
+		}
+		w.patch(name, `{"metadata":{"finalizers":null}}`)
 	}
 }
 

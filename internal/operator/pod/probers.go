@@ -39,10 +39,13 @@ type probeJob struct {
 
 // result is what a probe has come to, by its thresholds.
 type result struct {
-	ok    bool
-	why   string
-	since time.Time
+	ok  bool
+	why string
+	at  time.Time
 }
+
+// tellAgain is how often a probe that goes on failing may have another reason told.
+const tellAgain = 10 * time.Second
 
 // probers probe containers outside the workers: a goroutine for each probe of each running attempt, started and
 // ended by the reconciles of its Pod. A result that turns wakes the Pod's key. Results live in memory: until a
@@ -152,7 +155,7 @@ func (ps *probers) of(last process.Process, c *container) probed {
 	if r, ok := ps.results[probeKey{last.ID, startup}]; ok {
 		p.started = r.ok
 		if !r.ok {
-			p.unhealthy, p.since = "startup probe failed: "+r.why, r.since
+			p.unhealthy = "Startup probe failed: " + r.why
 		}
 	} else if stored && ptr.Deref(c.stored.Started, false) {
 		p.started = true
@@ -162,26 +165,16 @@ func (ps *probers) of(last process.Process, c *container) probed {
 	}
 	p.ready = c.spec.ReadinessProbe == nil
 	if r, ok := ps.results[probeKey{last.ID, readiness}]; ok {
-		p.ready = r.ok
+		if p.ready = r.ok; !r.ok {
+			p.unready = "Readiness probe failed: " + r.why
+		}
 	} else if stored && c.stored.Ready {
 		p.ready = true
 	}
 	if r, ok := ps.results[probeKey{last.ID, liveness}]; ok && !r.ok {
-		p.unhealthy, p.since = "liveness probe failed: "+r.why, r.since
+		p.unhealthy = "Liveness probe failed: " + r.why
 	}
 	return p
-}
-
-// why is what the readiness probe of a container said last.
-func (ps *probers) why(uid types.UID, name string) string {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for k, r := range ps.results {
-		if k.id.Group == string(uid) && k.id.Name == name && k.kind == readiness {
-			return r.why
-		}
-	}
-	return ""
 }
 
 // eagerly is how often a probe that has never succeeded is tried in its first period, so that a container
@@ -223,7 +216,7 @@ func (ps *probers) run(ctx context.Context, key controller.Key, j probeJob) {
 		if !ok && !early && failures >= int(max(j.probe.FailureThreshold, 1)) {
 			verdict, decided = false, true
 		}
-		if decided && ps.publish(j, result{ok: verdict, why: why, since: now}) {
+		if decided && ps.publish(j, result{ok: verdict, why: why, at: now}) {
 			if !send(ctx, ps.hints, key) {
 				return
 			}
@@ -249,9 +242,7 @@ func (ps *probers) publish(j probeJob, r result) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	before, known := ps.results[j.probeKey]
-	if known && before.ok == r.ok {
-		before.why = r.why
-		ps.results[j.probeKey] = before
+	if known && before.ok == r.ok && (r.ok || r.why == before.why || r.at.Sub(before.at) < tellAgain) {
 		return false
 	}
 	ps.results[j.probeKey] = r

@@ -37,14 +37,14 @@ func (op *Operator) Reconcile(ctx context.Context, key controller.Key) (controll
 	if err != nil {
 		return controller.Result{}, err
 	}
-	if pod == nil {
-		return controller.Result{}, nil
-	}
+	op.ledger.fill(op.Reader, op.NodeName)
 	switch {
+	case pod == nil:
+		return controller.Result{}, op.settle(ctx, key, nil)
 	case pod.Spec.NodeName == "":
 		return controller.Result{}, op.schedule(ctx, pod)
 	case pod.Spec.NodeName != op.NodeName:
-		return controller.Result{}, op.letGo(ctx, pod)
+		return controller.Result{}, errors.Join(op.settle(ctx, key, nil), op.letGo(ctx, pod))
 	}
 	return op.sync(ctx, key, pod, cleared)
 }
@@ -54,6 +54,9 @@ func (op *Operator) sync(ctx context.Context, key controller.Key, pod *corev1.Po
 	op.note(key, pod.UID)
 	o, err := op.observe(pod, cleared)
 	if err != nil {
+		return controller.Result{}, err
+	}
+	if o.unadmitted, err = op.admit(ctx, key, pod, o); err != nil {
 		return controller.Result{}, err
 	}
 	p := decide(pod, o)
@@ -75,6 +78,20 @@ func (op *Operator) sync(ctx context.Context, key controller.Key, pod *corev1.Po
 	return controller.Result{RequeueAfter: p.after}, nil
 }
 
+// admit gives a Pod that is bound to this machine its room. What there isn't enough of is returned for one that
+// was bound past the scheduler: it is turned away, as a kubelet does. What was ever started is never turned away.
+func (op *Operator) admit(ctx context.Context, key controller.Key, pod *corev1.Pod, o *observation) ([]string, error) {
+	if !holdsRoom(pod, op.NodeName) {
+		return nil, op.settle(ctx, key, nil)
+	}
+	if pod.Status.StartTime == nil && !o.anyRun() && pod.DeletionTimestamp == nil {
+		if insufficient := op.ledger.take(pod, op.node().Status.Allocatable); len(insufficient) > 0 {
+			return insufficient, op.settle(ctx, key, nil)
+		}
+	}
+	return nil, op.settle(ctx, key, pod)
+}
+
 // act does what was decided.
 func (op *Operator) act(ctx context.Context, pod *corev1.Pod, o *observation, p plan) error {
 	var failed []error
@@ -91,7 +108,12 @@ func (op *Operator) act(ctx context.Context, pod *corev1.Pod, o *observation, p 
 		if !op.askOnce(s.id) {
 			continue
 		}
-		op.event(ctx, pod, corev1.EventTypeNormal, "Killing", "Stopping container "+s.id.Name+s.why, s.id.String())
+		why := ""
+		if s.unhealthy != "" {
+			op.event(ctx, pod, corev1.EventTypeWarning, "Unhealthy", s.unhealthy, s.id.String())
+			why = ": " + s.unhealthy + ", and it will be restarted if its policy says so"
+		}
+		op.event(ctx, pod, corev1.EventTypeNormal, "Killing", "Stopping container "+s.id.Name+why, s.id.String())
 		if err := op.Runtime.Signal(ctx, s.id, s.signal); err != nil && !errors.Is(err, process.ErrOver) {
 			op.forgetAsked(s.id)
 			failed = append(failed, err)
@@ -235,11 +257,17 @@ func (op *Operator) forget(key controller.Key, uid types.UID) {
 func (op *Operator) askOnce(id process.ID) bool {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-	if op.asked[id] {
+	if _, ok := op.asked[id]; ok {
 		return false
 	}
-	op.asked[id] = true
+	op.asked[id] = op.Now()
 	return true
+}
+
+func (op *Operator) whenAsked(id process.ID) time.Time {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	return op.asked[id]
 }
 
 func (op *Operator) forgetAsked(id process.ID) {

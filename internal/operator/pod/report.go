@@ -239,6 +239,11 @@ func conditions(s *corev1.PodStatus, pod *corev1.Pod, o *observation, p plan) {
 		}
 	}
 	reason, message := "ContainersNotReady", fmt.Sprintf("containers with unready status: %v", unready)
+	for _, c := range o.containers {
+		if c.probed.unready != "" {
+			message += "; " + c.spec.Name + ": " + c.probed.unready
+		}
+	}
 	ready := len(unready) == 0
 	switch s.Phase {
 	case corev1.PodSucceeded:
@@ -266,10 +271,15 @@ func conditions(s *corev1.PodStatus, pod *corev1.Pod, o *observation, p plan) {
 }
 
 func conditionTrue(conditions []corev1.PodCondition, t corev1.PodConditionType) bool {
+	return conditionOf(conditions, t).Status == corev1.ConditionTrue
+}
+
+// conditionOf is a condition; the zero one if it isn't there.
+func conditionOf(conditions []corev1.PodCondition, t corev1.PodConditionType) corev1.PodCondition {
 	for _, c := range conditions {
 		if c.Type == t {
-			return c.Status == corev1.ConditionTrue
+			return c
 		}
 	}
-	return false
+	return corev1.PodCondition{}
 }

@@ -2,7 +2,9 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -23,14 +25,12 @@ func (op *Operator) schedule(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.Spec.SchedulingGates) > 0 {
 		return op.unscheduled(ctx, pod, corev1.PodReasonSchedulingGated, "Scheduling is blocked due to non-empty scheduling gates")
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: op.NodeName, Labels: nodeLabels(op.NodeName)}}
-	if found, err := op.Reader.Get(nodeKind, controller.Key{Name: op.NodeName}); err == nil {
-		if n, ok := found.(*corev1.Node); ok {
-			node = n
-		}
-	}
+	node := op.node()
 	if why := unfit(ctx, pod, node); why != "" {
 		return op.unscheduled(ctx, pod, corev1.PodReasonUnschedulable, "0/1 nodes are available: 1 node(s) "+why+".")
+	}
+	if insufficient := op.ledger.take(pod, node.Status.Allocatable); len(insufficient) > 0 {
+		return op.unscheduled(ctx, pod, corev1.PodReasonUnschedulable, "0/1 nodes are available: 1 "+strings.Join(insufficient, ", 1 ")+".")
 	}
 	err := op.Writer.Create(ctx, &corev1.Binding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
@@ -39,11 +39,34 @@ func (op *Operator) schedule(ctx context.Context, pod *corev1.Pod) error {
 	})
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		return nil // gone, another Pod, or bound already: its change is on the way here
+		return nil // gone, another Pod, or bound already: its change is on the way here, and corrects the ledger
 	case err != nil:
-		return fmt.Errorf("bind: %w", err)
+		return errors.Join(fmt.Errorf("bind: %w", err), op.settle(ctx, keyOf(pod), nil))
 	}
 	op.event(ctx, pod, corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, op.NodeName), pod.ResourceVersion)
+	return nil
+}
+
+// node is this machine's Node; before it is registered, as it is going to be.
+func (op *Operator) node() *corev1.Node {
+	if found, err := op.Reader.Get(nodeKind, controller.Key{Name: op.NodeName}); err == nil {
+		if n, ok := found.(*corev1.Node); ok {
+			return n
+		}
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: op.NodeName, Labels: nodeLabels(op.NodeName)}}
+	n.Status = op.nodeStatus(n)
+	return n
+}
+
+// settle brings up to date what a Pod takes of the machine, and has those looked at that may fit now. pod is nil if
+// it takes nothing (any more).
+func (op *Operator) settle(ctx context.Context, key controller.Key, pod *corev1.Pod) error {
+	for _, waiting := range op.ledger.settle(key, pod) {
+		if !send(ctx, op.hints, waiting) {
+			return ctx.Err()
+		}
+	}
 	return nil
 }
 
@@ -127,7 +150,7 @@ func podsOfNode(r controller.Reader, node controller.Object) []controller.Key {
 	for obj := range r.List(podKind, controller.Query{}) {
 		pod, ok := obj.(*corev1.Pod)
 		if ok && (pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil && pod.Spec.NodeName == node.GetName()) {
-			keys = append(keys, controller.Key{Namespace: pod.Namespace, Name: pod.Name})
+			keys = append(keys, keyOf(pod))
 		}
 	}
 	return keys

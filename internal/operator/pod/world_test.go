@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -220,6 +222,45 @@ func (w *world) awaitGone(name string) {
 	w.await(name, "gone", func(p *corev1.Pod) bool { return p == nil })
 }
 
+// eventually tries something again that nothing tells the success of.
+func (w *world) eventually(what string, try func() error) {
+	w.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: never: %v", what, err)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// awaitEvent waits for an Event about a Pod that begins with a message.
+func (w *world) awaitEvent(name, reason, message string) {
+	w.t.Helper()
+	kind := schema.GroupKind{Kind: "Event"}
+	if err := w.set.Synced(context.Background(), kind); err != nil {
+		w.t.Fatal(err)
+	}
+	w.eventually("an Event "+reason+" about "+name, func() error {
+		var said []string
+		for obj := range w.set.List(kind, controller.Query{Namespace: "default"}) {
+			e := obj.(*corev1.Event)
+			if e.InvolvedObject.Name != name {
+				continue
+			}
+			if e.Reason == reason && strings.HasPrefix(e.Message, message) {
+				return nil
+			}
+			said = append(said, e.Reason+": "+e.Message)
+		}
+		return fmt.Errorf("Events are %q", said)
+	})
+}
+
 func allRunning(p *corev1.Pod) bool {
 	for _, s := range p.Status.ContainerStatuses {
 		if s.State.Running == nil {
@@ -232,12 +273,7 @@ func allRunning(p *corev1.Pod) bool {
 func isReady(p *corev1.Pod) bool { return conditionTrue(p.Status.Conditions, corev1.PodReady) }
 
 func condition(p *corev1.Pod, t corev1.PodConditionType) corev1.PodCondition {
-	for _, c := range p.Status.Conditions {
-		if c.Type == t {
-			return c
-		}
-	}
-	return corev1.PodCondition{}
+	return conditionOf(p.Status.Conditions, t)
 }
 
 // sh is a Pod with one container that runs a shell script.
