@@ -16,6 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// ServedSpecAnnotation is on a CustomResourceDefinition that was edited into one that can't be served: the spec that
+// goes on being served. Only the strategy of CustomResourceDefinitions writes it.
+const ServedSpecAnnotation = "operatord.io/served-spec"
+
 // Registry knows which kinds are served. Readers never wait: they look into a snapshot behind an atomic
 // pointer, which SetCRD and RemoveCRD replace.
 //
@@ -41,6 +45,7 @@ type served struct {
 // basis is everything of a CRD that serving depends on.
 type basis struct {
 	UID   types.UID
+	Kept  string // ServedSpecAnnotation, before which Spec counts for nothing
 	Spec  apiextensionsv1.CustomResourceDefinitionSpec
 	Names apiextensionsv1.CustomResourceDefinitionNames
 }
@@ -124,6 +129,9 @@ func (r *Registry) SetCRD(data []byte) error {
 	}
 	terminating := crd.DeletionTimestamp != nil
 	now := basis{UID: crd.UID, Spec: crd.Spec, Names: names}
+	if now.Kept = crd.Annotations[ServedSpecAnnotation]; now.Kept != "" {
+		now.Spec = apiextensionsv1.CustomResourceDefinitionSpec{}
+	}
 	old := r.crds[crd.Name]
 	if old != nil && equality.Semantic.DeepEqual(old.basis, now) {
 		if old.kind.Terminating == terminating {

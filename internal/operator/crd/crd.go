@@ -25,6 +25,7 @@ import (
 	"operatord.io/operatord/internal/controller"
 	"operatord.io/operatord/internal/informer"
 	"operatord.io/operatord/internal/resource"
+	resourcecrd "operatord.io/operatord/internal/resource/crd"
 )
 
 // Name is the operator's name.
@@ -138,6 +139,10 @@ func (op *Operator) Reconcile(ctx context.Context, key controller.Key) (controll
 		return controller.Result{}, op.terminate(ctx, crd)
 	}
 	next := crd.DeepCopy()
+	if apihelpers.IsCRDConditionFalse(crd, resourcecrd.Servable) && resourcecrd.Check(crd) == nil {
+		// This release serves what an earlier one couldn't. A write that changes nothing has it marked so.
+		return controller.Result{}, op.Writer.Update(ctx, next)
+	}
 	op.acceptNames(next)
 	op.establish(next)
 	approve(next)

@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"operatord.io/operatord/internal/controller"
 	"operatord.io/operatord/internal/resource"
+	resourcecrd "operatord.io/operatord/internal/resource/crd"
 )
 
 func definitions(r controller.Reader) iter.Seq[*apiextensionsv1.CustomResourceDefinition] {
@@ -127,11 +129,12 @@ func free(asked, has string, used sets.Set[string]) error {
 	return fmt.Errorf("%q is already in use", asked)
 }
 
-// establish has a CRD served as soon as its names are accepted. Once served it stays so, unless a later release
-// has brought a built-in kind of its name.
+// establish has a CRD served as soon as its names are accepted and it can be. Once served it stays so, unless a
+// later release has brought a built-in kind of its name, or an earlier one has called it Established in vain.
 func (op *Operator) establish(crd *apiextensionsv1.CustomResourceDefinition) {
 	old := apihelpers.FindCRDCondition(crd, apiextensionsv1.Established)
-	if old != nil && old.Status == apiextensionsv1.ConditionTrue && op.shadowed(crd) == nil {
+	unservable := unservable(crd)
+	if old != nil && old.Status == apiextensionsv1.ConditionTrue && op.shadowed(crd) == nil && unservable == nil {
 		return
 	}
 	c := apiextensionsv1.CustomResourceDefinitionCondition{
@@ -146,12 +149,30 @@ func (op *Operator) establish(crd *apiextensionsv1.CustomResourceDefinition) {
 			return
 		}
 		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"
+	case unservable != nil:
+		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, unservable.Reason, unservable.Message
 	case differs != "":
 		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NotAsInstalled", differs
 	case !caBundleIsValid(crd):
 		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "InvalidCABundle", "The conversion webhook CABundle is invalid"
 	}
 	apihelpers.SetCRDCondition(crd, c)
+}
+
+// unservable is the condition that says why a CRD whose names are accepted can't be served, not even as it was
+// before; nil if it can.
+func unservable(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
+	if _, kept := crd.Annotations[resource.ServedSpecAnnotation]; kept {
+		return nil
+	}
+	if c := apihelpers.FindCRDCondition(crd, resourcecrd.Servable); c != nil && c.Status == apiextensionsv1.ConditionFalse {
+		return c
+	}
+	var why *resourcecrd.Unservable
+	if _, err := resourcecrd.Compile(crd); errors.As(err, &why) {
+		return &apiextensionsv1.CustomResourceDefinitionCondition{Reason: why.Reason, Message: why.Error()}
+	}
+	return nil
 }
 
 // differsFromOwn says how a definition of the name of one that an operator installs can't be that one; "" if it can.

@@ -41,6 +41,7 @@ func apiextensionsGroup(b *builder) []*resource.Kind {
 				crd.Status = apiextensions.CustomResourceDefinitionStatus{}
 				crd.Generation = 1
 				storeVersion(crd)
+				markServable(crd, nil)
 			},
 			prepareUpdate: func(crd, old *definitions) {
 				crd.Status = old.Status
@@ -48,6 +49,7 @@ func apiextensionsGroup(b *builder) []*resource.Kind {
 					crd.Generation = old.Generation + 1
 				}
 				storeVersion(crd)
+				markServable(crd, old)
 			},
 			warnCreate: func(_ context.Context, crd *definitions) []string {
 				return append(unknownFormats(crd, nil), setsOfObjects(crd)...)
@@ -68,8 +70,11 @@ func apiextensionsGroup(b *builder) []*resource.Kind {
 			"status": {
 				Verbs: []string{"get", "patch", "update"},
 				Strategy: &definitionStatus{own[*definitions]{
-					base:          common,
-					prepareUpdate: func(crd, old *definitions) { crd.Spec = old.Spec },
+					base: common,
+					prepareUpdate: func(crd, old *definitions) {
+						crd.Spec = old.Spec
+						setKeptSpec(crd, keptSpec(old))
+					},
 					needsRevision: true,
 				}},
 			},

@@ -38,19 +38,29 @@ type definition struct {
 	types func() (managedfields.TypeConverter, error)
 }
 
-// Compile makes the Kind that an established CRD declares. It uses the names in its status. Errors mean
-// that the CRD can't be served as it is; a schema that can't be compiled shows only when it is used.
+// Compile makes the Kind that an established CRD declares, or of the spec that was kept when that became one that
+// can't be served (Keep). It uses the names in its status. Errors mean that the CRD can't be served as it is; a
+// schema that can't be compiled shows only when it is used, or by Check.
 func Compile(crd *apiextensionsv1.CustomResourceDefinition) (*resource.Kind, error) {
+	crd, err := served(crd)
+	if err != nil {
+		return nil, err
+	}
+	_, k, err := define(crd)
+	return k, err
+}
+
+func define(crd *apiextensionsv1.CustomResourceDefinition) (*definition, *resource.Kind, error) {
 	names := crd.Status.AcceptedNames
 	for field, name := range map[string]string{
 		"plural": names.Plural, "singular": names.Singular, "kind": names.Kind, "listKind": names.ListKind,
 	} {
 		if name == "" {
-			return nil, fmt.Errorf("status.acceptedNames.%s is empty", field)
+			return nil, nil, fmt.Errorf("status.acceptedNames.%s is empty", field)
 		}
 	}
-	if c := crd.Spec.Conversion; c != nil && c.Strategy != apiextensionsv1.NoneConverter && len(crd.Spec.Versions) > 1 {
-		return nil, fmt.Errorf("spec.conversion.strategy %s is not supported yet; use None", c.Strategy)
+	if err := convertible(&crd.Spec); err != nil {
+		return nil, nil, err
 	}
 	d := &definition{
 		crd:        crd,
@@ -87,12 +97,12 @@ func Compile(crd *apiextensionsv1.CustomResourceDefinition) (*resource.Kind, err
 		}
 	}
 	if k.Stored == nil {
-		return nil, errors.New("no version is the storage version")
+		return nil, nil, errors.New("no version is the storage version")
 	}
 	sort.SliceStable(k.Versions, func(i, j int) bool {
 		return version.CompareKubeAwareVersionStrings(k.Versions[i].Name, k.Versions[j].Name) > 0
 	})
-	return k, nil
+	return d, k, nil
 }
 
 // version puts together what is served for one version.
