@@ -142,24 +142,28 @@ func (s *survey) compare(c *copying, root string) error {
 	return nil
 }
 
-// culprit is, of a directory that isn't as it was, the entry that is new or changed; the directory itself if one has
-// gone from it.
+// culprit is, of a directory that isn't as it was, the entry that is new or changed, however deep; the directory itself
+// if one has gone from it.
 func (s *survey) culprit(c *copying, path string, info fs.FileInfo) string {
-	if !info.IsDir() {
-		return path
-	}
 	known := make(map[uint64]bool, len(s.digests))
 	for _, d := range s.digests {
 		known[d] = true
 	}
-	entries, err := c.disk.ReadDir(path)
-	if err != nil {
-		return path
-	}
-	for _, entry := range entries {
-		at := filepath.Join(path, entry.Name())
-		if info, err := entry.Info(); err == nil && !info.IsDir() && !known[s.digest(at, info)] {
-			return at
+	for info.IsDir() {
+		entries, err := c.disk.ReadDir(path)
+		if err != nil {
+			return path
+		}
+		parent := path
+		for _, entry := range entries {
+			at := filepath.Join(parent, entry.Name())
+			if next, err := entry.Info(); err == nil && !known[s.digest(at, next)] {
+				path, info = at, next
+				break
+			}
+		}
+		if path == parent {
+			return path
 		}
 	}
 	return path

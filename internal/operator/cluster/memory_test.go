@@ -23,6 +23,7 @@ type memory struct {
 	// turns, if there are any, let one file each be copied.
 	turns chan struct{}
 	full  bool // nothing can be copied
+	made  int  // nodes with a time of their own
 }
 
 // rename is one that happened: what it put where, and whether that was on disk.
@@ -78,6 +79,7 @@ type node struct {
 	data    string // of a file; the target of a link
 	entries map[string]*node
 	synced  map[string]*node // entries as a power cut leaves them
+	time    int              // when it was put there
 }
 
 func newDir(mode fs.FileMode) *node {
@@ -145,7 +147,8 @@ func (m *memory) put(dir, base, content string) bool {
 	if d == nil {
 		return false
 	}
-	d.entries[base] = &node{mode: 0o600, data: content}
+	m.made++
+	d.entries[base] = &node{mode: 0o600, data: content, time: m.made}
 	d.synced[base] = d.entries[base]
 	return true
 }
@@ -405,6 +408,6 @@ type info struct {
 func (i info) Name() string       { return i.name }
 func (i info) Size() int64        { return int64(len(i.data)) }
 func (i info) Mode() fs.FileMode  { return i.mode }
-func (i info) ModTime() time.Time { return time.Time{} }
+func (i info) ModTime() time.Time { return start.Add(time.Duration(i.time)) }
 func (i info) IsDir() bool        { return i.mode.IsDir() }
 func (i info) Sys() any           { return nil }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +88,7 @@ func slowly(w *model) {
 	for name, content := range backupFiles {
 		w.disk.seed("/backup/"+name, content)
 	}
+	w.backups = []map[string]string{backupFiles}
 }
 
 // bubble keeps rapid from asking for the test's deadline, which a bubble has none of.
@@ -273,7 +275,7 @@ func person(t *rapid.T, w *model) {
 		return
 	}
 	cl := w.cluster.DeepCopy()
-	switch rapid.SampledFrom([]string{"scale", "scale", "pause", "step", "unstep", "backup", "no backup", "stranger", "no stranger", "delete"}).Draw(t, "edit") {
+	switch rapid.SampledFrom([]string{"scale", "scale", "pause", "step", "unstep", "backup", "no backup", "edit the backup", "edit the backup", "stranger", "no stranger", "delete"}).Draw(t, "edit") {
 	case "scale":
 		cl.Spec.Members = rapid.Int32Range(0, 5).Draw(t, "members")
 		cl.Generation++
@@ -289,6 +291,13 @@ func person(t *rapid.T, w *model) {
 	case "no backup":
 		w.rev++
 		w.backup = nil
+	case "edit the backup":
+		if w.disk.turns != nil {
+			for _, file := range []string{"a", "b"} { // what was copied of it between the two never was
+				w.disk.put("/backup", file, strconv.Itoa(len(w.backups)))
+				w.backups = append(w.backups, w.disk.tree("/backup"))
+			}
+		}
 	case "stranger":
 		name := memberName("demo", rapid.IntRange(0, 6).Draw(t, "ordinal"))
 		if w.pods[name] == nil {

@@ -46,10 +46,11 @@ type model struct {
 	seen  *model
 	floor int
 
-	fromBackup bool         // the Cluster names one
-	launch     func(func()) // what the operator does with what waits for the disk; nil: it goes on beside it
-	reachable  bool         // the state grew from nothing, so the promises about restores hold from the start
-	orphaned   bool         // it was deleted with its members and data to be left
+	fromBackup bool                // the Cluster names one
+	launch     func(func())        // what the operator does with what waits for the disk; nil: it goes on beside it
+	reachable  bool                // the state grew from nothing, so the promises about restores hold from the start
+	backups    []map[string]string // what the directory of the backup has ever held
+	orphaned   bool                // it was deleted with its members and data to be left
 	restores   int
 	created    bool           // a member was ever created, for the present Cluster
 	lives      map[string]int // by ordinal: how often a member has written its data
@@ -268,6 +269,12 @@ func (w *model) checkRenames(created bool) {
 	defer w.disk.mu.Unlock()
 	for _, r := range w.disk.renames {
 		want := backupFiles
+		if member := w.disk.list(home + "/restored"); path.Base(r.to) != "restored" && len(member) > 0 {
+			want = member
+		}
+		if slices.ContainsFunc(w.backups, func(held map[string]string) bool { return maps.Equal(held, r.files) }) {
+			want = r.files
+		}
 		switch {
 		case strings.HasSuffix(r.to, removedSuffix):
 			if w.cluster != nil && w.cluster.DeletionTimestamp == nil || len(w.members()) > 0 {
