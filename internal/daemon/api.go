@@ -27,12 +27,12 @@ func (s *server) apiHandler() http.Handler {
 	return apiserver.New(apiserver.Config{
 		Verbs:    s.verbs,
 		Registry: s.registry,
-		Authenticator: auth.Chain{
+		Authenticator: noticing{auth.Chain{
 			auth.NewCertificates(s.ca.pool()),
 			auth.Peers{uint32(os.Geteuid()): admin},
 			tokens,
 			auth.Anonymous{},
-		},
+		}},
 		Authorizer: auth.Builtin{},
 		Tokens:     tokens,
 		Planner:    s.planner(),

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"operatord.io/operatord/internal/apiserver/auth"
+	"operatord.io/operatord/internal/metrics"
 )
 
 const (
@@ -24,6 +24,8 @@ const (
 	drainTimeout = 10 * time.Second
 	// maxStreams is how many requests, watches among them, one HTTP/2 connection may have open.
 	maxStreams = 1000
+	// headerTimeout bounds how long a client may take for its handshake, and for the head of a request.
+	headerTimeout = 30 * time.Second
 )
 
 // listeners are the addresses on which the daemon is reached. They accept from the start, so that ports
@@ -125,37 +127,47 @@ type web struct {
 	failed  chan error // the first server that ended by itself
 }
 
-// serve starts answering. api serves TLS and the socket; plain the second address.
-func (l *listeners) serve(api, plain http.Handler, log *slog.Logger) *web {
+// serve starts answering. api serves TLS and the socket; plain the second address. Each listener has its own share
+// of the descriptors, so that none is out of reach because of another's clients.
+func (l *listeners) serve(api, plain http.Handler, log *slog.Logger, m *metrics.Set) *web {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &web{hangUp: cancel, failed: make(chan error, 3)}
-	start := func(on net.Listener, h http.Handler) {
+	start := func(name string, on net.Listener, h http.Handler, most int) {
 		if on == nil {
 			return
 		}
+		m.Listener(name)
+		log := log.With("listener", name)
+		connections := newConnections(most, log, func(n int) { m.Connections(name, n) }, func() { m.ConnectionClosed(name) })
+		trouble := &causes{log: log, counted: func() { m.ConnectionError(name) }}
 		protocols := new(http.Protocols)
 		protocols.SetHTTP1(true)
 		protocols.SetHTTP2(true)
 		s := &http.Server{
-			Handler:           w.brief.count(h),
+			Handler:           connections.count(w.brief.count(h)),
 			BaseContext:       func(net.Listener) context.Context { return ctx },
-			ConnContext:       auth.ConnContext,
-			ReadHeaderTimeout: 30 * time.Second,
+			ConnContext:       connections.context,
+			ConnState:         connections.state,
+			ReadHeaderTimeout: headerTimeout, // a TLS handshake too
 			IdleTimeout:       5 * time.Minute,
-			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+			ErrorLog:          trouble.logger(),
 			Protocols:         protocols,
 			HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		}
 		w.servers = append(w.servers, s)
 		w.group.Go(func() {
-			if err := s.Serve(on); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(relieved{on, connections}); !errors.Is(err, http.ErrServerClosed) {
 				w.failed <- fmt.Errorf("daemon: serve on %s: %w", on.Addr(), err)
 			}
 		})
 	}
-	start(l.api, api)
-	start(l.socket, api)
-	start(l.plain, plain)
+	n := descriptors()
+	if n < fewDescriptors {
+		log.Warn("there are few file descriptors: connections and Pods may have to wait for them (`ulimit -n` allows more)", "descriptors", n)
+	}
+	start("api", l.api, api, share(n, apiShare, apiMost))
+	start("socket", l.socket, api, share(n, socketShare, socketMost))
+	start("http", l.plain, plain, share(n, plainShare, plainMost))
 	return w
 }
 

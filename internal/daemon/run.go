@@ -119,7 +119,7 @@ func Run(ctx context.Context, cfg Config) error {
 		group.Go(func() error { return clean(work, o.run(work)) })
 	}
 	api := s.apiHandler()
-	web := s.listeners.serve(api, s.plainHandler(api), cfg.Log)
+	web := s.listeners.serve(api, s.plainHandler(api), cfg.Log, s.metrics)
 
 	err = s.becomeReady(ctx, work)
 	if err == nil {

@@ -35,6 +35,8 @@ type Set struct {
 	api       apiMetrics
 	store     storeMetrics
 	process   processMetrics
+
+	connections connectionMetrics
 }
 
 // New makes a Set with every metric registered, among them those of the Go runtime and of the process
@@ -59,6 +61,7 @@ func New(version string) *Set {
 	s.api = newAPIMetrics(s.registry)
 	s.store = newStoreMetrics(s.registry)
 	s.process = newProcessMetrics(s.registry)
+	s.connections = newConnectionMetrics(s.registry)
 	return s
 }
 
