@@ -76,9 +76,9 @@ func (r *Runtime) Exec(ctx context.Context, id ID, args []string) (output []byte
 
 // command prepares a command with everything a process's spec says.
 func command(spec *shim.Spec, args []string) (cmd *exec.Cmd, done func(), err error) {
-	path, err := shim.Lookup(args[0], spec.Env)
-	if err != nil {
-		return nil, nil, err
+	path := shim.Lookup(args[0], spec.Env)
+	if path == "" {
+		return nil, nil, fmt.Errorf("no program %s in the directories of its PATH", args[0])
 	}
 	cmd = &exec.Cmd{Path: path, Args: args, Env: spec.Env, Dir: spec.Dir, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
 	cmd.WaitDelay = time.Second // for a grandchild that keeps the output open

@@ -66,7 +66,9 @@ type Spec struct {
 	Revision string   // the caller's own: at which revision of its world it decided to start this
 	Note     string   // the caller's own too
 	Args     []string // Args[0] without a slash is looked up in the PATH of Env
+	Command  string   // what messages call the program: Args[0] before variables were put in
 	Env      []string // the whole environment, "NAME=value"; OPERATORD_PROCESS is added
+	Secrets  []string // names of variables in Env whose values no message may tell
 	Dir      string   // working directory; empty: /
 	User     *User    // nil: the daemon's own
 	Limits   Limits

@@ -202,16 +202,17 @@ func TestSaysWhyItCouldNotStart(t *testing.T) {
 		code   int
 		text   string
 	}{
-		"no-program": {func(s *Spec) { s.Args = []string{"no-such-program"} }, 127, "no program no-such-program in PATH=/usr/bin:/bin"},
-		"no-file":    {func(s *Spec) { s.Args = []string{"/no/such/file"} }, 127, "/no/such/file"},
-		"not-exec":   {func(s *Spec) { s.Args = []string{plain} }, 126, plain},
+		"no-program": {func(s *Spec) { s.Args, s.Command = []string{"no-such-hidden"}, "no-such-$(K)" }, 127, "no program no-such-$(K) in the directories of its PATH"},
+		"no-file":    {func(s *Spec) { s.Args, s.Command = []string{"/no/such/hidden"}, "/no/such/$(K)" }, 127, "execute /no/such/$(K): no such file"},
+		"no-name":    {func(s *Spec) { s.Args = []string{"/no/such/hidden"} }, 127, "execute the command: no such file"},
+		"not-exec":   {func(s *Spec) { s.Args, s.Command = []string{plain}, "plain" }, 126, "execute plain as user"},
 		"no-dir":     {func(s *Spec) { s.Dir = "/no/such/dir" }, 128, "working directory /no/such/dir"},
 	} {
 		spec := script(name, "exit 0")
 		c.change(&spec)
 		ensure(t, r, spec)
 		p := await(t, r, spec.ID, empty)
-		if p.State != Exited || p.ExitCode != c.code || !strings.Contains(p.Error, c.text) {
+		if p.State != Exited || p.ExitCode != c.code || !strings.Contains(p.Error, c.text) || strings.Contains(p.Error, "hidden") {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}

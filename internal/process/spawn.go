@@ -130,6 +130,7 @@ func (r *Runtime) spawn(a attempt, spec Spec, lock, control int) error {
 func (s Spec) record(a attempt, b boot, cgroup string) *shim.Spec {
 	rec := &shim.Spec{
 		Format: shim.SpecFormat, Owner: s.Owner, Revision: s.Revision, Note: s.Note, Args: s.Args, Dir: s.Dir,
+		Command: s.Command, Secrets: s.Secrets,
 		Env:    append(s.Env[:len(s.Env):len(s.Env)], marker+a.dir),
 		Cgroup: cgroup, Boot: b.id, Epoch: b.epoch,
 	}

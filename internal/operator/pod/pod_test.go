@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -15,9 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -519,6 +522,92 @@ func TestProbes(t *testing.T) {
 		}
 		w.awaitEvent("lives", "Unhealthy", "Liveness probe failed: exit code 1")
 	})
+}
+
+// A Secret's value is told nowhere: not by a program that isn't there, not by what a probe prints, serves or runs.
+func TestSecretsAreNotTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	const hidden = "v3ry-hidden"
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Data: map[string][]byte{"K": []byte(hidden)}})
+	withSecret := func(p *corev1.Pod) {
+		c := &p.Spec.Containers[0]
+		c.Env = []corev1.EnvVar{
+			{Name: "K", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "K"}}},
+			{Name: "DERIVED", Value: "a-$(K)-b"},
+		}
+		c.EnvFrom = []corev1.EnvFromSource{{Prefix: "X_", SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}}}
+	}
+	command := func(args ...string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Command = args }
+	}
+	probe := func(args ...string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: args}}}
+		}
+	}
+	never := policy(corev1.RestartPolicyNever)
+	w.create(sh("path", "", withSecret, never, command("/bin/$(K)")))
+	w.create(sh("name", "", withSecret, never, command("$(DERIVED)")))
+	w.create(sh("search", "", withSecret, never, command("nothing"), func(p *corev1.Pod) {
+		p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, corev1.EnvVar{Name: "PATH", Value: "/$(K)"})
+	}))
+	w.create(sh("prints", "exec sleep 1000", withSecret, probe("sh", "-c", "echo $K $X_K $DERIVED; exit 1")))
+	w.create(sh("isnt", "exec sleep 1000", withSecret, probe("$(K)")))
+	for _, name := range []string{"path", "name", "search"} {
+		p := w.awaitPhase(name, corev1.PodFailed)
+		if term := p.Status.ContainerStatuses[0].State.Terminated; term == nil || term.Message == "" {
+			t.Errorf("%s: %+v", name, p.Status.ContainerStatuses[0])
+		}
+		w.awaitEvent(name, "Failed", "")
+	}
+	w.awaitEvent("prints", "Unhealthy", "Readiness probe failed: exit code 1: [X_K] [X_K] a-[X_K]-b")
+	w.awaitEvent("isnt", "Unhealthy", "Readiness probe failed: no program $(K) in")
+	for _, kind := range []schema.GroupKind{podKind, {Kind: "Event"}} {
+		for obj := range w.set.List(kind, controller.Query{}) {
+			if data, err := json.Marshal(obj); err != nil || strings.Contains(string(data), hidden) {
+				t.Errorf("%s %s tells it (%v): %s", kind, obj.GetName(), err, data)
+			}
+		}
+	}
+}
+
+// A full disk where the records lie: the Pod says what it waits for, and starts when there is room again.
+func TestStartsWhenThereIsRoomAgain(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount a small file system")
+	}
+	t.Parallel()
+	w := newWorld(t, Options{})
+	w.halt()
+	run := filepath.Join(w.dir, "run")
+	if err := os.RemoveAll(run); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", run, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(run, unix.MNT_DETACH) })
+	w.start(true)
+	ballast := filepath.Join(run, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 512<<10), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	w.create(sh("waits", "exec sleep 1000"))
+	p := w.await("waits", "told why it waits", func(p *corev1.Pod) bool {
+		return p != nil && len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
+			strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, "no space left on device")
+	})
+	if reason := p.Status.ContainerStatuses[0].State.Waiting.Reason; reason != "CreateContainerError" {
+		t.Errorf("the reason is %s", reason)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitRunning("waits")
 }
 
 // After a reboot everything that is declared runs again, also with restartPolicy Never: that is no death.

@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/user"
 	"slices"
@@ -52,7 +53,9 @@ func (op *Operator) prepare(pod *corev1.Pod, c *container, address string, can a
 		Owner:    pod.Namespace + "/" + pod.Name,
 		Revision: pod.ResourceVersion,
 		Args:     args,
+		Command:  slices.Concat(c.spec.Command, c.spec.Args)[0],
 		Env:      env.list(),
+		Secrets:  slices.Sorted(maps.Keys(env.secrets)),
 		Dir:      c.spec.WorkingDir,
 		User:     who,
 	}
@@ -68,17 +71,21 @@ func (op *Operator) prepare(pod *corev1.Pod, c *container, address string, can a
 	return spec, nil
 }
 
-// environment is a set of variables that keeps the order in which they were set.
+// environment is a set of variables that keeps the order in which they were set, and which of them are of Secrets.
 type environment struct {
-	names  []string
-	values map[string]string
+	names   []string
+	values  map[string]string
+	secrets map[string]bool
 }
 
-func (e *environment) set(name, value string) {
+func (e *environment) set(name, value string, secret bool) {
 	if _, ok := e.values[name]; !ok {
 		e.names = append(e.names, name)
 	}
 	e.values[name] = value
+	if delete(e.secrets, name); secret {
+		e.secrets[name] = true
+	}
 }
 
 func (e *environment) list() []string {
@@ -91,15 +98,15 @@ func (e *environment) list() []string {
 
 // environment is what a container sees: some of ours, then envFrom, then env, later ones winning.
 func (op *Operator) environment(pod *corev1.Pod, c *corev1.Container, address string) (*environment, error) {
-	e := &environment{values: map[string]string{}}
-	e.set("PATH", searchPath)
-	e.set("HOSTNAME", pod.Name)
-	e.set("POD_NAME", pod.Name)
-	e.set("POD_NAMESPACE", pod.Namespace)
-	e.set("POD_IP", address)
-	e.set("OPERATORD_LABELS", op.labels.path(pod.UID))
+	e := &environment{values: map[string]string{}, secrets: map[string]bool{}}
+	e.set("PATH", searchPath, false)
+	e.set("HOSTNAME", pod.Name, false)
+	e.set("POD_NAME", pod.Name, false)
+	e.set("POD_NAMESPACE", pod.Namespace, false)
+	e.set("POD_IP", address, false)
+	e.set("OPERATORD_LABELS", op.labels.path(pod.UID), false)
 	if data := pod.Annotations[v1alpha1.DataAnnotation]; data != "" {
-		e.set("OPERATORD_DATA", data)
+		e.set("OPERATORD_DATA", data, false)
 	}
 	for _, from := range c.EnvFrom {
 		if err := op.envFrom(pod, from, e); err != nil {
@@ -109,7 +116,7 @@ func (op *Operator) environment(pod *corev1.Pod, c *corev1.Container, address st
 	for _, v := range c.Env {
 		if v.ValueFrom == nil {
 			// Refers to what was set before it, as in Kubernetes.
-			e.set(v.Name, expansion.Expand(v.Value, expansion.MappingFuncFor(e.values)))
+			e.set(v.Name, expansion.Expand(v.Value, expansion.MappingFuncFor(e.values)), false)
 			continue
 		}
 		value, ok, err := op.valueFrom(pod, c, v.ValueFrom, address)
@@ -117,7 +124,7 @@ func (op *Operator) environment(pod *corev1.Pod, c *corev1.Container, address st
 			return nil, fmt.Errorf("env %s: %w", v.Name, err)
 		}
 		if ok {
-			e.set(v.Name, value)
+			e.set(v.Name, value, v.ValueFrom.SecretKeyRef != nil)
 		}
 	}
 	return e, nil
@@ -149,7 +156,7 @@ func (op *Operator) envFrom(pod *corev1.Pod, from corev1.EnvFromSource, e *envir
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		e.set(from.Prefix+name, data[name])
+		e.set(from.Prefix+name, data[name], from.SecretRef != nil)
 	}
 	return nil
 }

@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubernetes/pkg/probe"
 	httpprobe "k8s.io/kubernetes/pkg/probe/http"
+	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 
 	"operatord.io/operatord/internal/process"
 )
@@ -38,8 +40,20 @@ func newChecker(r *process.Runtime) checker {
 	}}
 }
 
-// check probes once. why is for people.
+// toldBytes bounds what is told of what a probe says.
+const toldBytes = 1024
+
+// check probes once. why is for people, and holds no secret of the container's.
 func (c checker) check(ctx context.Context, id process.ID, spec *corev1.Container, address string, p *corev1.Probe) (ok bool, why string) {
+	ok, why = c.probe(ctx, id, spec, address, p)
+	if ok || why == "" {
+		return ok, ""
+	}
+	why = strings.TrimSpace(c.runtime.Redact(id, why))
+	return false, strings.ToValidUTF8(why[:min(len(why), toldBytes)], "")
+}
+
+func (c checker) probe(ctx context.Context, id process.ID, spec *corev1.Container, address string, p *corev1.Probe) (ok bool, why string) {
 	timeout := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -70,14 +84,30 @@ func (c checker) check(ctx context.Context, id process.ID, spec *corev1.Containe
 		_ = conn.Close()
 		return true, ""
 	case p.Exec != nil:
-		out, code, err := c.runtime.Exec(ctx, id, p.Exec.Command)
+		out, code, err := c.runtime.Exec(ctx, id, expandStatic(p.Exec.Command, spec.Env))
 		switch {
 		case err != nil:
 			return false, err.Error()
 		case code != 0:
-			return false, fmt.Sprintf("exit code %d: %.1024s", code, out)
+			return false, fmt.Sprintf("exit code %d: %s", code, out)
 		}
 		return true, ""
 	}
 	return false, "this sort of probe isn't known here"
+}
+
+// expandStatic puts a container's variables into a probe's command, as kubelet does: those whose values stand in the
+// Pod itself.
+func expandStatic(command []string, env []corev1.EnvVar) []string {
+	values := map[string]string{}
+	for _, v := range env {
+		if v.ValueFrom == nil {
+			values[v.Name] = v.Value
+		}
+	}
+	expanded := make([]string, len(command))
+	for i, arg := range command {
+		expanded[i] = expansion.Expand(arg, expansion.MappingFuncFor(values))
+	}
+	return expanded
 }

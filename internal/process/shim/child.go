@@ -11,11 +11,13 @@ type failure string
 func (f failure) Error() string { return string(f) }
 
 // start forks and executes the main process. On an error, code is the exit code that a shell or a
-// container runtime gives for it.
+// container runtime gives for it. Errors name the program as it was declared: the path that came of it may hold a
+// secret, and so may the PATH.
 func start(spec *Spec, log *pump) (pid, code int, err error) {
-	path, err := Lookup(spec.Args[0], spec.Env)
-	if err != nil {
-		return 0, 127, err
+	program := orDefault(spec.Command, "the command")
+	path := Lookup(spec.Args[0], spec.Env)
+	if path == "" {
+		return 0, 127, failure("no program " + program + " in the directories of its PATH")
 	}
 	dir := spec.Dir
 	if dir == "" {
@@ -59,22 +61,19 @@ func start(spec *Spec, log *pump) (pid, code int, err error) {
 	case err == nil:
 		return pid, 0, nil
 	case err == syscall.ENOENT:
-		return 0, 127, failure("execute " + path + ": no such file or directory (for a script: is its interpreter there?)")
+		return 0, 127, failure("execute " + program + ": no such file or directory (for a script: is its interpreter there?)")
 	case err == syscall.EACCES || err == syscall.ENOEXEC:
-		return 0, 126, failure("execute " + path + " as user " + orDefault(spec.User, "of the daemon") + " in " + dir + ": " + err.Error())
+		return 0, 126, failure("execute " + program + " as user " + orDefault(spec.User, "of the daemon") + " in " + dir + ": " + err.Error())
 	}
-	return 0, 128, failure("execute " + path + ": " + err.Error())
+	return 0, 128, failure("execute " + program + ": " + err.Error())
 }
 
-// Lookup finds a program in the PATH of the environment it is going to have. A name with a slash is taken
-// as it is.
-func Lookup(name string, env []string) (path string, err error) {
-	if name == "" {
-		return "", failure("the command is empty")
-	}
+// Lookup finds a program in the PATH of the environment it is going to have; empty: there is none. A name with a
+// slash is taken as it is.
+func Lookup(name string, env []string) (path string) {
 	for i := 0; i < len(name); i++ {
 		if name[i] == '/' {
-			return name, nil
+			return name
 		}
 	}
 	search := ""
@@ -91,16 +90,16 @@ func Lookup(name string, env []string) (path string, err error) {
 		if i < len(search) && search[i] != ':' {
 			continue
 		}
-		if dir := search[start:i]; dir != "" {
+		if dir := search[start:i]; dir != "" && name != "" {
 			full := dir + "/" + name
 			var st syscall.Stat_t
 			if syscall.Stat(full, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG && st.Mode&0o111 != 0 {
-				return full, nil
+				return full
 			}
 		}
 		start = i + 1
 	}
-	return "", failure("no program " + name + " in PATH=" + search)
+	return ""
 }
 
 func credential(spec *Spec) (*syscall.Credential, error) {

@@ -9,6 +9,8 @@ type Spec struct {
 	// Revision and Note are the daemon's own and not looked at here.
 	Revision, Note string
 	Args           []string // argv of the main process; Args[0] is looked up in its PATH unless it has a slash
+	Command        string   // what messages call Args[0], which may hold what nobody is to read
+	Secrets        []string // names of variables whose values no message may tell; the daemon's own
 	Env            []string // its whole environment, "NAME=value"
 	Dir            string   // working directory; empty: /
 	// User, Group and Groups are numeric; empty User keeps the daemon's.
@@ -34,8 +36,12 @@ func (s *Spec) Record() Record {
 	for _, a := range s.Args {
 		r.Fields = append(r.Fields, Field{"arg", a}) // an empty argument counts
 	}
+	r.Add("command", s.Command)
 	for _, e := range s.Env {
 		r.Add("env", e)
+	}
+	for _, name := range s.Secrets {
+		r.Add("secret", name)
 	}
 	r.Add("dir", s.Dir)
 	r.Add("user", s.User)
@@ -66,8 +72,12 @@ func ParseSpec(data []byte) *Spec {
 			s.Note = f.Value
 		case "arg":
 			s.Args = append(s.Args, f.Value)
+		case "command":
+			s.Command = f.Value
 		case "env":
 			s.Env = append(s.Env, f.Value)
+		case "secret":
+			s.Secrets = append(s.Secrets, f.Value)
 		case "dir":
 			s.Dir = f.Value
 		case "user":
