@@ -356,14 +356,16 @@ func (p *present) rewrite(v storage.View, m meta) (meta, error) {
 }
 
 // dropPages gives back the memory of the pages that were read through the map: they are in the page
-// cache, or can be read again.
+// cache, or can be read again. It advises about the pages in use and no others: near a power of two the file ends
+// behind bbolt's map, where there is other memory, which the advice would clear.
 func (p *present) dropPages() {
-	info, err := os.Stat(p.path)
-	if err != nil || info.Size() == 0 {
-		return
-	}
-	// Advice: where it isn't taken, the process only looks larger than it is.
-	_, _, _ = unix.Syscall(unix.SYS_MADVISE, p.db.Info().Data, uintptr(info.Size()), unix.MADV_DONTNEED)
+	// Where it isn't taken, the process only looks larger than it is.
+	_ = p.guard(func() error {
+		return p.db.View(func(tx *bbolt.Tx) error { // the map holds a transaction's pages, and stays while it is open
+			_, _, err := unix.Syscall(unix.SYS_MADVISE, p.db.Info().Data, uintptr(tx.Size()), unix.MADV_DONTNEED)
+			return err
+		})
+	})
 }
 
 // guard turns bbolt's panics over damaged pages, and faults of its map, into errors.
