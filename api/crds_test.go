@@ -113,6 +113,8 @@ func TestClusterRules(t *testing.T) {
 		{name: "three members", obj: meta + "spec: {members: 3}"},
 		{name: "no member at all", obj: meta + "spec: {members: 0}"},
 		{name: "a negative number", obj: meta + "spec: {members: -1}", refused: "spec.members"},
+		{name: "as many as the Node takes", obj: meta + "spec: {members: 4096}"},
+		{name: "one more", obj: meta + "spec: {members: 4097}", refused: "spec.members in body should be less than or equal to 4096"},
 		{name: "no number", obj: meta + "spec: {}", refused: "spec.members"},
 		{name: "no spec", obj: meta, refused: "spec"},
 		{name: "a name that can't be a label", obj: "metadata: {name: " + strings.Repeat("x", 64) + "}\nspec: {members: 1}", refused: "at most 63"},

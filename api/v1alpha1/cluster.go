@@ -22,6 +22,10 @@ const (
 	StepAnnotation = "operatord.io/step"
 )
 
+// MaxMembers is how many members a Cluster may declare: as many Pods as the Node takes. What was stored above it,
+// before there was a maximum, is read as it is and acted on as this many.
+const MaxMembers = 4096
+
 // Cluster declares a group of members, one of which leads. The operator makes it true and keeps it true: it
 // restores the backup, creates members, elects a leader, replaces what dies.
 //
@@ -63,6 +67,7 @@ type ClusterSpec struct {
 	// How many members there shall be. With 0 there is no member and no leader, and the data is kept.
 	// +required
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4096
 	Members int32 `json:"members"`
 	// The name of a Backup in the same namespace. The members start with its data; while it can't be had, none
 	// is created. It can't be changed after creation.

@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -136,26 +137,8 @@ func TestAStoredVersionStaysDeclared(t *testing.T) {
 // longer served.
 func TestOwnKindsSurviveTheirGraduation(t *testing.T) {
 	for _, plural := range []string{"clusters", "backups"} {
-		data, err := os.ReadFile("../../../api/crds/operatord.io_" + plural + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var crd apiextensionsv1.CustomResourceDefinition
-		if err := yaml.UnmarshalStrict(data, &crd); err != nil {
-			t.Fatal(err)
-		}
-		s := newServer(t)
-		write := func() string {
-			out, err := yaml.Marshal(&crd)
-			if err == nil {
-				out, err = yaml.YAMLToJSON(out)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(out)
-		}
-		s.must(s.create(crdPath, "", write()))
+		s, crd := newServer(t), ownDefinition(t, plural)
+		s.must(s.create(crdPath, "", asJSON(t, crd)))
 		s.establish(crd.Name, plural, crd.Spec.Names.Kind)
 		spec := map[string]string{
 			"clusters": `{"members":3,"restoreFrom":"b","template":{"spec":{"containers":[{"name":"c"}]}}}`,
@@ -167,10 +150,70 @@ func TestOwnKindsSurviveTheirGraduation(t *testing.T) {
 		crd.Spec.Versions[0].Storage, crd.Spec.Versions[0].Served = false, false
 		crd.Spec.Versions = append(crd.Spec.Versions, next)
 		crd.ResourceVersion = s.must(s.get(crdPath, "", crd.Name)).GetResourceVersion()
-		s.must(s.update(crdPath, "", crd.Name, write()))
+		s.must(s.update(crdPath, "", crd.Name, asJSON(t, crd)))
 		after := s.must(s.patch("operatord.io/v1/"+plural, "default", "a", types.MergePatchType, `{"metadata":{"labels":{"a":"b"}}}`))
 		if fmt.Sprint(after.Object["spec"]) != fmt.Sprint(before.Object["spec"]) || len(after.Object["spec"].(map[string]any)) == 0 {
 			t.Errorf("%s: spec %v became %v", plural, before.Object["spec"], after.Object["spec"])
 		}
 	}
+}
+
+func ownDefinition(t *testing.T, plural string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	data, err := os.ReadFile("../../../api/crds/operatord.io_" + plural + ".yaml")
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err == nil {
+		err = yaml.UnmarshalStrict(data, crd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return crd
+}
+
+func asJSON(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) string {
+	t.Helper()
+	data, err := json.Marshal(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// S92: a Cluster that was stored with an absurd number, before there was a maximum, can be read, listed, changed
+// elsewhere, scaled down and deleted, and no other can be made.
+func TestS92CountsAboveTheMaximumRatchet(t *testing.T) {
+	const clusters = "operatord.io/v1alpha1/clusters"
+	s, crd := newServer(t), ownDefinition(t, "clusters")
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	limited := spec.Properties["members"]
+	unlimited := limited
+	unlimited.Maximum = nil
+	spec.Properties["members"] = unlimited
+	s.must(s.create(crdPath, "", asJSON(t, crd)))
+	s.establish(crd.Name, "clusters", "Cluster")
+	for _, name := range []string{"a", "gone"} {
+		s.must(s.create(clusters, "default", `{"metadata":{"name":"`+name+`","finalizers":["operatord.io/cluster"]},"spec":{"members":1000000}}`))
+	}
+	spec.Properties["members"] = limited
+	crd.ResourceVersion = s.must(s.get(crdPath, "", crd.Name)).GetResourceVersion()
+	s.must(s.update(crdPath, "", crd.Name, asJSON(t, crd)))
+
+	a := s.must(s.get(clusters, "default", "a"))
+	if listed, err := s.verbs.List(t.Context(), s.on(clusters, "default", ""), watchcache.ListOptions{}); err != nil || len(listed.Objects) != 2 {
+		t.Errorf("list: %v, %v", listed, err)
+	}
+	s.must(s.patch(clusters, "default", "a", types.MergePatchType, `{"metadata":{"labels":{"a":"b"}},"spec":{"paused":true}}`))
+	s.must(s.patch(clusters, "default", "a", types.MergePatchType, `{"status":{"members":5000,"phase":"Creating"}}`, "status"))
+	res, err := s.patch(clusters, "default", "a", types.MergePatchType, `{"spec":{"members":999999}}`)
+	s.refused(res, err, 422, metav1.StatusReasonInvalid, "spec.members: Invalid value: 999999: spec.members in body should be less than or equal to 4096")
+	res, err = s.patch(clusters, "default", "a", types.MergePatchType, `{"spec":{"replicas":5000}}`, "scale")
+	s.refused(res, err, 422, metav1.StatusReasonInvalid, "less than or equal to 4096")
+	if _, err := s.patch(clusters, "default", "a", types.MergePatchType, `{"spec":{"replicas":4096}}`, "scale"); err != nil {
+		t.Error(err)
+	}
+	s.must(s.delete(clusters, "default", "gone"))
+	s.must(s.patch(clusters, "default", "gone", types.MergePatchType, `{"metadata":{"finalizers":null}}`))
+	res, err = s.create(clusters, "default", set(a, map[string]any{"metadata.name": "new", "metadata.resourceVersion": nil, "metadata.uid": nil}))
+	s.refused(res, err, 422, metav1.StatusReasonInvalid, "less than or equal to 4096")
 }

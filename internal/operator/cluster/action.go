@@ -29,6 +29,7 @@ const (
 	reasonLookingAtBackup    = "LookingAtBackup"
 	reasonRestoring          = "Restoring"
 	reasonNameTaken          = "NameTaken"
+	reasonTooManyMembers     = "TooManyMembers"
 	reasonElecting           = "Electing"
 	reasonLeaderUnready      = "LeaderUnready"
 	reasonShrinking          = "Shrinking"

@@ -48,7 +48,7 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 		set(v1alpha1.ConditionProgressing, metav1.ConditionUnknown, reasonPaused, why)
 	case held != "":
 		set(v1alpha1.ConditionProgressing, metav1.ConditionUnknown, reasonStepping, why)
-	case a.reason == reasonNameTaken, a.reason == reasonBackupNotFound, a.reason == reasonRestoreFailed:
+	case a.reason == reasonNameTaken, a.reason == reasonBackupNotFound, a.reason == reasonRestoreFailed, a.reason == reasonTooManyMembers:
 		set(v1alpha1.ConditionProgressing, metav1.ConditionFalse, a.reason, why)
 	case failed:
 		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, reasonActionFailed, why)
@@ -64,6 +64,8 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 		set(v1alpha1.ConditionDegraded, metav1.ConditionFalse, reasonDeleting, why)
 	case a.reason == reasonNameTaken, a.reason == reasonBackupNotFound, a.reason == reasonRestoreFailed:
 		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, a.reason, why)
+	case excess(cl) != "":
+		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, reasonTooManyMembers, excess(cl))
 	case looping != "":
 		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, reasonMemberCrashLooping, looping)
 	case cl.Status.Phase != v1alpha1.PhaseDegraded && a.done():

@@ -53,7 +53,7 @@ func crashes(cl *v1alpha1.Cluster, o *Observation, removing types.UID) []v1alpha
 			delete(known, m.Ordinal)
 		}
 	}
-	missing := int(cl.Spec.Members) - len(members)
+	missing := wanted(cl) - len(members)
 	var out []v1alpha1.Crash
 	for _, n := range slices.Sorted(maps.Keys(known)) {
 		if !taken[n] {

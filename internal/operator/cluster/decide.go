@@ -34,7 +34,7 @@ func (op *Operator) Decide(cl *v1alpha1.Cluster, o Observation) Action {
 
 	var (
 		members  = o.ours()
-		want     = int(cl.Spec.Members)
+		want     = wanted(cl)
 		waiting  = waitingOf(cl, crashes(cl, &o, ""), members)
 		lead     = leader(members, cl.Status)
 		lost     = lead == nil && cl.Status.LeaderUID != "" && want > 0
@@ -72,7 +72,21 @@ func (op *Operator) Decide(cl *v1alpha1.Cluster, o Observation) Action {
 	if lead == nil && want > 0 {
 		return elect(members[0], members, "all members are ready and none leads")
 	}
+	if why := excess(cl); why != "" {
+		return noop(reasonTooManyMembers, why)
+	}
 	return noop(reasonComplete, "as declared")
+}
+
+// wanted is how many members there shall be: what is declared, but never more than the Node takes.
+func wanted(cl *v1alpha1.Cluster) int { return int(min(cl.Spec.Members, v1alpha1.MaxMembers)) }
+
+// excess says that more is declared than is acted on, as it was possible once; "" otherwise.
+func excess(cl *v1alpha1.Cluster) string {
+	if cl.Spec.Members <= v1alpha1.MaxMembers {
+		return ""
+	}
+	return fmt.Sprintf("%d members are declared, and a Node takes %d at most: scale the Cluster down", cl.Spec.Members, v1alpha1.MaxMembers)
 }
 
 // dismantle is what is done to a Cluster that is being deleted.

@@ -104,6 +104,15 @@ func lived(d time.Duration) func(*Member) {
 	return func(m *Member) { m.Started = m.Died.Add(-d) }
 }
 
+// manyMembers are ready, and the first leads.
+func manyMembers(n int) []Member {
+	members := []Member{member(0, leads)}
+	for i := 1; i < n; i++ {
+		members = append(members, member(i))
+	}
+	return members
+}
+
 func world(members ...Member) Observation { return Observation{Now: now, Members: members} }
 
 func with(o Observation, change func(*Observation)) Observation {
@@ -164,6 +173,8 @@ func TestDecide(t *testing.T) {
 
 		// A stranger has a member's name.
 		{"a stranger", demo(3), world(member(0, strange)), "noop Pod demo-0 has a member's name and isn't this Cluster's", none},
+		{"more than the Node takes", demo(1000000), world(), "create demo-0", none},
+		{"all that the Node takes", demo(1000000, led(0)), world(manyMembers(v1alpha1.MaxMembers)...), "noop 1000000 members are declared, and a Node takes 4096 at most", none},
 		{"a stranger among members", demo(3, led(0)), world(member(0, leads), member(1, strange), member(2, dead(0))), "noop Pod demo-1 has", none},
 		{"a stranger stops even an election", demo(3, ledByGone), world(member(0), member(7, strange)), "noop Pod demo-7 has", none},
 
