@@ -34,7 +34,9 @@ type exchange struct {
 	version *resource.Version
 
 	accept   accepted // negotiated for the resource
-	warnings map[string]bool
+	warnings warnings
+
+	read bool // the body, to its end
 
 	start    time.Time
 	code     int // 0 until the answer's header is written
@@ -112,22 +114,12 @@ func (x *exchange) resourceName() string {
 	return x.kind.GroupResource().String()
 }
 
-// warn adds a text to the answer's Warning headers, once.
-func (x *exchange) warn(texts ...string) {
-	for _, t := range texts {
-		if t == "" || x.warnings[t] {
-			continue
-		}
-		if x.warnings == nil {
-			x.warnings = map[string]bool{}
-		}
-		x.warnings[t] = true
-		x.w.Header().Add("Warning", warningHeader(t))
-	}
-}
+// warn adds texts to the answer's Warning headers.
+func (x *exchange) warn(texts ...string) { x.warnings.add(x.w.Header(), texts...) }
 
 // header writes the answer's status line and headers.
 func (x *exchange) header(code int, contentType string) {
+	x.skipBody()
 	x.code = code
 	if contentType != "" {
 		x.w.Header().Set("Content-Type", contentType)

@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,6 +90,9 @@ func (x *exchange) deleteOptions() (*metav1.DeleteOptions, error) {
 	if len(body) > 0 {
 		media, err := bodyType(x.r)
 		if err != nil {
+			return nil, err
+		}
+		if err := x.boundYAML(media, body); err != nil {
 			return nil, err
 		}
 		if err := decodeDeleteOptions(body, media, o); err != nil {
@@ -208,33 +213,69 @@ func fieldSelector(k *resource.Kind, v *resource.Version, sel fields.Selector) (
 	return out, nil
 }
 
-// body reads the request's body, up to the limit.
+// body reads the request's body, up to the limit and until the request's time is over. Memory is taken as bytes
+// come, whatever length is announced.
 func (x *exchange) body() ([]byte, error) {
-	if x.r.Body == nil || x.r.Body == http.NoBody || x.r.ContentLength == 0 {
+	if !x.unread() {
 		return nil, nil
 	}
-	tooLarge := apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 	if x.r.ContentLength > maxBody {
-		return nil, tooLarge
+		return nil, errBodyTooLarge()
 	}
-	timed := x.rc.SetReadDeadline(time.Now().Add(x.s.cfg.Timeout)) == nil
-	var data []byte
-	var err error
-	if n := x.r.ContentLength; n > 0 {
-		data = make([]byte, n)
-		_, err = io.ReadFull(x.r.Body, data)
-	} else if data, err = io.ReadAll(io.LimitReader(x.r.Body, maxBody+1)); err == nil && len(data) > maxBody {
-		return nil, tooLarge
+	until, ok := x.ctx.Deadline()
+	if !ok {
+		until = time.Now().Add(x.s.cfg.Timeout)
 	}
-	if err != nil {
-		// The deadline stays: the server must not wait for the rest before it answers.
-		x.w.Header().Set("Connection", "close")
+	timed := x.rc.SetReadDeadline(until) == nil
+	data := bytes.NewBuffer(make([]byte, 0, min(max(x.r.ContentLength, 0)+bytes.MinRead, 64<<10)))
+	_, err := data.ReadFrom(io.LimitReader(x.r.Body, maxBody+1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the request body could not be read: %v", err))
+	case data.Len() > maxBody:
+		return nil, errBodyTooLarge()
 	}
 	if timed {
 		x.rc.SetReadDeadline(time.Time{})
 	}
-	return data, nil
+	x.read = true
+	return data.Bytes(), nil
+}
+
+// unread tells whether there is a body that hasn't been read to its end.
+func (x *exchange) unread() bool {
+	return !x.read && x.r.Body != nil && x.r.Body != http.NoBody && x.r.ContentLength != 0
+}
+
+const (
+	// leftover is how much of a body that nobody reads is taken from the connection, in bytes, and leftoverTime
+	// for how long, so that the connection can be used again. Most of it came with the header.
+	leftover     = 64 << 10
+	leftoverTime = 50 * time.Millisecond
+)
+
+// skipBody sees to it that the answer doesn't wait for what is left of the body: net/http would read on before it
+// sends the header, and again before it closes the connection. (HTTP/2 ends the stream by itself.)
+func (x *exchange) skipBody() {
+	if x.r.ProtoMajor != 1 || !x.unread() {
+		return
+	}
+	if x.r.ContentLength <= leftover && x.r.Header.Get("Expect") == "" && x.rc.SetReadDeadline(time.Now().Add(leftoverTime)) == nil {
+		n, err := io.Copy(io.Discard, io.LimitReader(x.r.Body, leftover+1))
+		if err == nil && n <= leftover {
+			x.read = true
+			x.rc.SetReadDeadline(time.Time{})
+			return
+		}
+	}
+	x.w.Header().Set("Connection", "close")
+	x.rc.SetReadDeadline(time.Now())
+}
+
+func errBodyTooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 }
 
 // typedBody is a body with the type that its sender says it has.
@@ -247,5 +288,8 @@ func (x *exchange) typedBody() (rest.Body, error) {
 		return rest.Body{}, unsupportedMediaType(mediaJSON, mediaYAML)
 	}
 	data, err := x.body()
-	return rest.Body{Data: data, MediaType: media}, err
+	if err != nil {
+		return rest.Body{}, err
+	}
+	return rest.Body{Data: data, MediaType: media}, x.boundYAML(media, data)
 }

@@ -264,6 +264,9 @@ func (x *exchange) patch() error {
 	if err != nil {
 		return err
 	}
+	if err := x.boundYAML(string(pt), body); err != nil {
+		return err
+	}
 	opts, err := x.patchOptions(pt)
 	if err != nil {
 		return err

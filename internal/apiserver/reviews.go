@@ -123,6 +123,9 @@ func (x *exchange) review(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := x.boundYAML(media, body); err != nil {
+		return nil, err
+	}
 	opts, err := x.createOptions()
 	if err != nil {
 		return nil, err

@@ -87,6 +87,8 @@ type Server struct {
 	reviews   *reviewer
 	reads     chan struct{}
 	writes    chan struct{}
+	yaml      chan struct{} // turns to decode a large YAML body
+	failures  failures
 }
 
 // A step looks at a request and passes it on, or answers it and returns false.
@@ -129,6 +131,8 @@ func New(cfg Config) *Server {
 		reviews:   newReviewer(),
 		reads:     make(chan struct{}, cfg.MaxReads),
 		writes:    make(chan struct{}, cfg.MaxWrites),
+		yaml:      make(chan struct{}, yamlTurns),
+		failures:  failures{log: cfg.Log},
 	}
 	s.openapi = openapi.New(cfg.Registry, cfg.Published)
 	s.steps = []step{

@@ -4,10 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,8 +21,14 @@ func (x *exchange) fail(err error) {
 		err = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 	}
 	status := statusOf(err)
-	if status.Code >= 500 {
-		x.s.cfg.Log.Warn("request failed", "method", x.r.Method, "path", x.r.URL.Path, "code", status.Code, "error", err)
+	switch {
+	case status.Code < 500:
+	case x.r.Context().Err() != nil:
+		// The client has hung up, or the server ends: nothing has failed.
+		x.s.cfg.Log.Debug("request abandoned", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
+	default:
+		x.s.failures.add(failure{x.verb(), x.resourceName(), status.Code, string(status.Reason)},
+			"method", x.r.Method, "path", x.r.URL.Path, "error", status.Message)
 	}
 	if x.code != 0 {
 		return // the answer is on its way already
@@ -57,10 +64,10 @@ func statusOf(err error) *metav1.Status {
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 			Status:   metav1.StatusFailure,
 			Code:     http.StatusInternalServerError,
-			Message:  err.Error(),
+			Message:  cut(err.Error(), maxMessage),
 		}
 	}
-	status := api.Status()
+	status := bounded(api.Status())
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	if status.Status == "" {
 		status.Status = metav1.StatusFailure
@@ -69,6 +76,47 @@ func statusOf(err error) *metav1.Status {
 		status.Code = http.StatusInternalServerError
 	}
 	return &status
+}
+
+// Limits of what an error says: validation quotes what it refuses, and names every place.
+const (
+	maxMessage      = 32 << 10 // bytes of a Status's message
+	maxCauses       = 256
+	maxCauseMessage = 1 << 10 // bytes of one cause
+)
+
+// bounded shortens a Status to what helps a reader.
+func bounded(s metav1.Status) metav1.Status {
+	s.Message = cut(s.Message, maxMessage)
+	if s.Details == nil {
+		return s
+	}
+	d := *s.Details
+	d.Name = cut(d.Name, maxCauseMessage)
+	if more := len(d.Causes) - maxCauses; more > 0 {
+		d.Causes = append(slices.Clone(d.Causes[:maxCauses]), metav1.StatusCause{
+			Type: d.Causes[maxCauses].Type, Message: fmt.Sprintf("and %d more", more),
+		})
+	} else {
+		d.Causes = slices.Clone(d.Causes)
+	}
+	for i := range d.Causes {
+		c := &d.Causes[i]
+		c.Message, c.Field = cut(c.Message, maxCauseMessage), cut(c.Field, maxCauseMessage)
+	}
+	s.Details = &d
+	return s
+}
+
+// cut shortens a text to about n bytes of whole characters, and says by how much.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return fmt.Sprintf("%s… (%d bytes more)", text[:n], len(text)-n)
 }
 
 // generic is the answer of the real server's router, which knows only methods and paths.
@@ -102,23 +150,4 @@ func notAcceptable(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: message,
 	}}
-}
-
-// warningHeader is the value of a Warning header, as RFC 7234 wants it.
-func warningHeader(text string) string {
-	var b strings.Builder
-	b.WriteString(`299 - "`)
-	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r == utf8.RuneError || !unicode.IsPrint(r):
-			b.WriteByte(' ')
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }

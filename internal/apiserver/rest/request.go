@@ -142,15 +142,23 @@ func ManagerOf(userAgent string) string {
 	return b.String()
 }
 
+// maxWarnings is how many texts are kept: whoever shows them has no room for more.
+const maxWarnings = 4096
+
 // warnings collects the texts of Warning headers, each once.
-type warnings struct{ texts []string }
+type warnings struct {
+	texts []string
+	seen  map[string]bool
+}
 
 func (w *warnings) AddWarning(_, text string) {
-	for _, t := range w.texts {
-		if t == text {
-			return
-		}
+	if w.seen[text] || len(w.texts) == maxWarnings {
+		return
 	}
+	if w.seen == nil {
+		w.seen = map[string]bool{}
+	}
+	w.seen[text] = true
 	w.texts = append(w.texts, text)
 }
 

@@ -70,4 +70,7 @@ type Verbs struct {
 }
 
 // New makes the verbs.
-func New(cfg Config) *Verbs { return &Verbs{cfg: cfg} }
+func New(cfg Config) *Verbs {
+	limitCopies()
+	return &Verbs{cfg: cfg}
+}
