@@ -87,7 +87,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.closeStore()
 	s.cache = watchcache.New(s.store, s.registry, watchcache.Options{Log: cfg.Log, Listener: s.cacheListener()})
 	defer s.cache.Close()
-	s.verbs = rest.New(rest.Config{Store: s.store, Registry: s.registry, Cache: s.cache})
+	s.verbs = rest.New(rest.Config{Store: s.store, Registry: s.registry, Cache: s.cache, Unattended: unattended(on)})
 	s.informers = informer.New(s.cache, s.registry, s.scheme, cfg.Log)
 	gcCtx, stopGC := context.WithCancel(ctx)
 	defer stopGC()

@@ -110,6 +110,11 @@ func (r *request) newObject(obj resource.Object) error {
 	if obj.GetName() == "" {
 		return apierrors.NewBadRequest("Name parameter required.")
 	}
+	if r.cfg.Unattended != nil {
+		if text := r.cfg.Unattended(r.Kind.GroupKind); text != "" {
+			r.warnings.AddWarning("", text)
+		}
+	}
 	return nil
 }
 

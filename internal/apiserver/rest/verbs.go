@@ -14,6 +14,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"operatord.io/operatord/internal/resource"
@@ -60,6 +61,9 @@ type Config struct {
 	Admission Admission // nil admits everything
 	// Action names the operator's action that a write belongs to, for the store's history; may be nil.
 	Action func(context.Context) string
+	// Unattended gives the Warning with which the making of an object is answered on whose kind nobody acts, "" for
+	// others; nil: no kind is so.
+	Unattended func(schema.GroupKind) string
 }
 
 // Verbs are the verbs of the API. All methods may be called concurrently. Errors are API errors
