@@ -17,7 +17,26 @@ func (op *Operator) Decide(cl *v1alpha1.Cluster, o Observation) Action {
 		return dismantle(cl, &o)
 	}
 
+	var (
+		members  = o.ours()
+		want     = wanted(cl)
+		waiting  = waitingOf(cl, crashes(cl, &o, ""), members)
+		lead     = leader(members, cl.Status)
+		lost     = lead == nil && cl.Status.LeaderUID != "" && want > 0
+		next     = nextLook(&o, lead, waiting)
+		dead     = func(m *Member) bool { return !m.Living && !m.Leaving }
+		ready    = func(m *Member) bool { return m.Ready && !m.Leaving }
+		notReady = func(m *Member) bool { return !m.Ready || m.Leaving }
+	)
+
 	if cl.Spec.RestoreFrom != "" && !o.Restored {
+		// Whoever is a member has data already: that the proof was lost concerns those alone that are to be made.
+		if len(leaders(members)) > 1 {
+			return elect(lead, members, "several members have the leader's label")
+		}
+		if m := first(members, ready); lost && m != nil {
+			return elect(m, members, "the leader was lost")
+		}
 		if o.Missing != "" {
 			return noop(backupReason(&o), o.Missing).again(backupAgain)
 		}
@@ -31,18 +50,6 @@ func (op *Operator) Decide(cl *v1alpha1.Cluster, o Observation) Action {
 	if stranger := o.stranger(); stranger != nil {
 		return noop(reasonNameTaken, fmt.Sprintf("Pod %s has a member's name and isn't this Cluster's: delete it, or give the Cluster another name", stranger.Name()))
 	}
-
-	var (
-		members  = o.ours()
-		want     = wanted(cl)
-		waiting  = waitingOf(cl, crashes(cl, &o, ""), members)
-		lead     = leader(members, cl.Status)
-		lost     = lead == nil && cl.Status.LeaderUID != "" && want > 0
-		next     = nextLook(&o, lead, waiting)
-		dead     = func(m *Member) bool { return !m.Living && !m.Leaving }
-		ready    = func(m *Member) bool { return m.Ready && !m.Leaving }
-		notReady = func(m *Member) bool { return !m.Ready || m.Leaving }
-	)
 
 	if len(leaders(members)) > 1 {
 		return elect(lead, members, "several members have the leader's label")

@@ -132,6 +132,7 @@ func TestDecide(t *testing.T) {
 	backup := &v1alpha1.Backup{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
 	had := func(o *Observation) { o.Backup = backup }
 	absent := func(o *Observation) { o.Missing = `Backup "b" doesn't exist` }
+	looking := func(o *Observation) { o.Looking = "looking at /backup" }
 	restored := func(o *Observation) { o.Restored = true }
 	copying := func(o *Observation) { o.Restoring = true }
 
@@ -170,6 +171,18 @@ func TestDecide(t *testing.T) {
 		{"no members are wanted, but the data is", demo(0, from("b")), with(world(), had), "restore b", none},
 		{"a stranger waits behind the restore", demo(3, from("b")), with(world(member(0, strange)), had), "restore b", none},
 		{"members are there, the proof isn't", demo(3, from("b")), with(world(member(0, leads), member(1), member(2, dead(0))), had), "restore b", none},
+
+		// The proof was lost, when members are there.
+		{"neither proof nor backup, the leader is lost", demo(3, from("b"), led(0)), with(world(member(0, leads, dead(0)), member(1), member(2)), absent), "elect demo-1", none},
+		{"neither, the leader's Pod is gone", demo(3, from("b"), led(0)), with(world(member(2)), absent), "elect demo-2", none},
+		{"neither, and it isn't known yet", demo(3, from("b"), led(0)), with(world(member(2)), looking), "elect demo-2", none},
+		{"no proof, the backup is there, the leader is lost", demo(3, from("b"), led(0)), with(world(member(1)), had), "elect demo-1", none},
+		{"neither, nobody is ready", demo(3, from("b"), led(0)), with(world(member(0, leads, dead(0)), member(1, starting)), absent), `noop Backup "b" doesn't exist`, 10 * time.Second},
+		{"neither, the leader leads", demo(3, from("b"), led(0)), with(world(member(0, leads), member(1)), absent), `noop Backup "b" doesn't exist`, 10 * time.Second},
+		{"neither, a dead member stays", demo(3, from("b"), led(0)), with(world(member(0, leads), member(1, dead(0))), absent), `noop Backup "b" doesn't exist`, 10 * time.Second},
+		{"neither, two are labelled", demo(3, from("b"), led(0)), with(world(member(0, leads), member(1, leads)), absent), "elect demo-0", none},
+		{"neither, nobody was ever elected", demo(3, from("b")), with(world(member(0), member(1), member(2)), absent), `noop Backup "b" doesn't exist`, 10 * time.Second},
+		{"its backup is looked at", demo(3, from("b")), with(world(), looking), `noop looking at`, none},
 
 		// A stranger has a member's name.
 		{"a stranger", demo(3), world(member(0, strange)), "noop Pod demo-0 has a member's name and isn't this Cluster's", none},

@@ -22,7 +22,7 @@ type memory struct {
 	renames []rename // since somebody last took them
 	// turns, if there are any, let one file each be copied.
 	turns chan struct{}
-	full  bool // nothing can be copied
+	full  bool // nothing new can be made
 	made  int  // nodes with a time of their own
 }
 
@@ -153,6 +153,26 @@ func (m *memory) put(dir, base, content string) bool {
 	return true
 }
 
+// lose removes a directory as a person does; false if it isn't there.
+func (m *memory) lose(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.at(name) == nil {
+		return false
+	}
+	dir, base := m.at(path.Dir(name)), path.Base(name)
+	delete(dir.entries, base)
+	delete(dir.synced, base)
+	return true
+}
+
+// fill leaves no room on the disk, or makes some.
+func (m *memory) fill(full bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.full = full
+}
+
 // pipe puts a pipe into a directory, or takes it away.
 func (m *memory) pipe(dir string, there bool) {
 	m.mu.Lock()
@@ -263,6 +283,9 @@ func (m *memory) add(op, name string, n *node) error {
 	if dir.entries[base] != nil {
 		return &fs.PathError{Op: op, Path: name, Err: fs.ErrExist}
 	}
+	if m.full {
+		return &fs.PathError{Op: op, Path: name, Err: syscall.ENOSPC}
+	}
 	dir.entries[base] = n
 	return nil
 }
@@ -331,9 +354,6 @@ func (m *memory) Copy(step func() error, from, to string, mode fs.FileMode) erro
 	n := m.at(from)
 	if n == nil {
 		return &sourceError{&fs.PathError{Op: "open", Path: from, Err: fs.ErrNotExist}}
-	}
-	if m.full {
-		return &fs.PathError{Op: "write", Path: to, Err: syscall.ENOSPC}
 	}
 	return cmp.Or(step(), m.add("copy", to, &node{mode: mode, data: n.data}))
 }

@@ -50,6 +50,7 @@ type model struct {
 	launch     func(func())        // what the operator does with what waits for the disk; nil: it goes on beside it
 	reachable  bool                // the state grew from nothing, so the promises about restores hold from the start
 	backups    []map[string]string // what the directory of the backup has ever held
+	proofLost  bool                // somebody removed what was restored
 	orphaned   bool                // it was deleted with its members and data to be left
 	restores   int
 	created    bool           // a member was ever created, for the present Cluster
@@ -282,7 +283,7 @@ func (w *model) checkRenames(created bool) {
 			}
 			continue
 		case path.Base(r.to) == "restored":
-			if w.restores++; w.reachable && created {
+			if w.restores++; w.reachable && created && !w.proofLost {
 				w.fail("a restore over a cluster that has members")
 			}
 		case !w.fromBackup:
