@@ -96,7 +96,7 @@ func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha
 		c := copying{disk: op.disk, step: step, who: op.owner(template)}
 		return op.fill(step, data, data+".tmp", func(tmp string) error {
 			if cl.Spec.RestoreFrom != "" {
-				if err := c.tree(op.restored(cl.UID), tmp); err != nil {
+				if err := c.still(op.restored(cl.UID), tmp); err != nil {
 					return err
 				}
 			}
