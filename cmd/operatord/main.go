@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/signal"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"operatord.io/operatord/internal/daemon"
+	"operatord.io/operatord/internal/interrupt"
 	// Before anything larger is initialised, this binary may be the parent of a process, or a member.
 	_ "operatord.io/operatord/internal/member"
 	_ "operatord.io/operatord/internal/process/shim"
@@ -26,15 +26,11 @@ var version = "dev"
 func main() { os.Exit(run()) }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	// A second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
 	// A reader of its output that goes away doesn't end it. Not ignored: what it starts would ignore it too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	stderr := daemon.NewOutput(os.Stderr)
 	defer stderr.Close()
-	if err := rootCommand(stderr).ExecuteContext(ctx); err != nil {
+	if err := rootCommand(stderr).ExecuteContext(interrupt.Context()); err != nil {
 		fmt.Fprintln(stderr, "operatord:", err)
 		return 1
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -41,14 +40,14 @@ type server struct {
 	informers *informer.Set
 	processes *process.Runtime // nil while the pod operator is off
 	operators []*operator
+
+	served bool // it was ready
 }
 
-// Run serves until ctx ends, then stops in order. It returns nil after an orderly stop.
+// Run serves until ctx ends, then stops in order. It returns nil after an orderly stop, also one that was asked for
+// while it started.
 func Run(ctx context.Context, cfg Config) error {
 	started := time.Now()
-	if err := process.StartClean(); err != nil {
-		return fmt.Errorf("daemon: %w", err)
-	}
 	if err := cfg.check(); err != nil {
 		return err
 	}
@@ -56,11 +55,21 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	pauseGC()
 	s := &server{cfg: cfg, on: on, metrics: metrics.New(cfg.Version), health: newHealth()}
 	if cfg.LogDropped != nil {
 		s.metrics.LogDropped(cfg.LogDropped)
 	}
+	err = s.run(ctx, started)
+	if err != nil && ctx.Err() != nil && !s.served {
+		cfg.Log.Info("operatord was told to stop before it served", "data-dir", cfg.DataDir, "interrupted", err)
+		return nil
+	}
+	return err
+}
+
+func (s *server) run(ctx context.Context, started time.Time) (err error) {
+	cfg, on := s.cfg, s.on
+	pauseGC()
 
 	// The directory, and who we are.
 	if s.dir, err = openDataDir(cfg.DataDir, cfg.Log); err != nil {
@@ -123,6 +132,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	err = s.becomeReady(ctx, work)
 	if err == nil {
+		s.served = true
 		e := s.listeners.endpoints()
 		cfg.Log.Info("operatord serves", "api", e.API, "http", e.HTTP, "data-dir", cfg.DataDir,
 			"kubeconfig", s.dir.file(kubeconfigFile), "version", cfg.Version, "took", time.Since(started).Round(time.Millisecond))
@@ -141,9 +151,6 @@ func Run(ctx context.Context, cfg Config) error {
 		err = failed
 	}
 	s.sayWhatIsLeft()
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return nil // asked to stop before it was ready
-	}
 	return err
 }
 

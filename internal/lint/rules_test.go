@@ -71,9 +71,11 @@ var rules = []rule{
 	{path: "internal/metrics", why: "everyone may import metrics, so it can import nobody"},
 	{path: "internal/daemon", ours: []string{"internal/...", "api/..."},
 		why: "daemon wires everything"},
+	{path: "internal/interrupt", std: []string{"context", "os", "os/signal", "syscall"}, bare: true,
+		why: "it listens from a package-level initialiser, which runs early only if it needs next to nothing"},
 	{path: "internal/lint", why: "a package without code"},
 	{path: "internal/pins", why: "never built"},
-	{path: "cmd/operatord", ours: []string{"internal/daemon", "internal/snapshot", "internal/process/shim", "internal/member"},
+	{path: "cmd/operatord", ours: []string{"internal/daemon", "internal/interrupt", "internal/snapshot", "internal/process/shim", "internal/member"},
 		why: "the command line is flags and printing, nothing else"},
 	{path: "deploy/...", never: []string{kubernetes}, why: "what stands in deploy is for users to read and copy"},
 }
