@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -108,10 +109,10 @@ func TestS89TheLastGoodFormGoesOn(t *testing.T) {
 	// A new storage version at the same time: with the new versions and no conversion the object would lose its spec.
 	w.merge(crd.Kind(), "", widgetCRD, `{"spec":{"conversion":`+webhook+`,"versions":`+twoVersions("v2")+`}}`)
 
-	said := "Servable=False/ConversionNotSupported: " + notConvertible + "; until then, what was declared before goes on being served"
+	const said = "ConversionNotSupported: " + notConvertible + "; until then, what was declared before goes on being served"
 	asBefore := func(when string) {
 		t.Helper()
-		w.untilConditions(widgetCRD, accepted, established, said)
+		w.untilConditions(widgetCRD, accepted, "Established=False/"+said, "Servable=False/"+said)
 		w.do(w.set.Synced(ctx, widgets))
 		k := w.kind(widgets)
 		if len(k.Versions) != 1 || k.Versions[0].Name != "v1" || k.Stored.Name != "v1" {
@@ -131,11 +132,17 @@ func TestS89TheLastGoodFormGoesOn(t *testing.T) {
 	asBefore("edited again")
 	w.do(w.Patch(ctx, crd.Kind(), key("", widgetCRD), types.MergePatchType, []byte(`{"metadata":{"annotations":{"operatord.io/served-spec":"x"}}}`), "status"))
 	asBefore("with a forged form")
+	for _, patch := range []string{`{"spec":{"scope":"Cluster"}}`, `{"spec":{"names":{"kind":"Gadget"}}}`} {
+		if err := w.Patch(ctx, crd.Kind(), key("", widgetCRD), types.MergePatchType, []byte(patch), ""); !apierrors.IsInvalid(err) {
+			t.Errorf("%s under objects that are there: %v", patch, err)
+		}
+	}
 
 	// Mended while nobody looks.
 	w.stop()
 	w = open(t, dir)
 	w.merge(crd.Kind(), "", widgetCRD, `{"spec":{"conversion":{"strategy":"None","webhook":null},"versions":`+twoVersions("v1")+`}}`)
+	w.untilConditions(widgetCRD, accepted, established)
 	w.stop()
 	w = open(t, dir, crd.Name)
 	w.untilConditions(widgetCRD, accepted, established)
@@ -166,11 +173,14 @@ func TestEstablishedInVainByAnEarlierRelease(t *testing.T) {
 	w := open(t, dir, crd.Name)
 	w.installNarrowWidgets()
 	w.merge(crd.Kind(), "", widgetCRD, `{"spec":{"conversion":`+webhook+`,"versions":`+twoVersions("v1")+`}}`)
-	w.untilConditions(widgetCRD, established)
+	w.untilConditions(widgetCRD, accepted)
 	w.stop()
 
 	w = openAfter(t, dir, func(d *apiextensionsv1.CustomResourceDefinition) {
 		delete(d.Annotations, resource.ServedSpecAnnotation)
+		apihelpers.SetCRDCondition(d, apiextensionsv1.CustomResourceDefinitionCondition{
+			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
+		})
 		d.Status.Conditions = slices.DeleteFunc(d.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool { return c.Type == "Servable" })
 	}, crd.Name)
 	w.untilConditions(widgetCRD, accepted, "Established=False/ConversionNotSupported: "+notConvertible)

@@ -23,7 +23,7 @@ const ServedSpecAnnotation = "operatord.io/served-spec"
 // Registry knows which kinds are served. Readers never wait: they look into a snapshot behind an atomic
 // pointer, which SetCRD and RemoveCRD replace.
 //
-// A CRD is served while its status says Established=True; it is Terminating while it has a
+// A CRD is served while its status says Established=True, or it has ServedSpecAnnotation; it is Terminating while it has a
 // deletionTimestamp. When what decides about serving changes (spec, accepted names, identity), a new Kind
 // takes the old one's place and the old one's Done is closed. A CRD with the resource or the kind of one that
 // is compiled in is never served, whatever its status says: the built-in stays alone under its name.
@@ -45,7 +45,7 @@ type served struct {
 // basis is everything of a CRD that serving depends on.
 type basis struct {
 	UID   types.UID
-	Kept  string // ServedSpecAnnotation, before which Spec counts for nothing
+	Kept  string // ServedSpecAnnotation, in whose place Spec is then
 	Spec  apiextensionsv1.CustomResourceDefinitionSpec
 	Names apiextensionsv1.CustomResourceDefinitionNames
 }
@@ -122,15 +122,15 @@ func (r *Registry) SetCRD(data []byte) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names := crd.Status.AcceptedNames
-	if !established(&crd) || Shadowed(r.builtin, crd.Spec.Group, names.Plural, names.Kind) != nil {
+	names, kept := crd.Status.AcceptedNames, crd.Annotations[ServedSpecAnnotation]
+	if !established(&crd) && kept == "" || Shadowed(r.builtin, crd.Spec.Group, names.Plural, names.Kind) != nil {
 		r.remove(crd.Name)
 		return nil
 	}
 	terminating := crd.DeletionTimestamp != nil
-	now := basis{UID: crd.UID, Spec: crd.Spec, Names: names}
-	if now.Kept = crd.Annotations[ServedSpecAnnotation]; now.Kept != "" {
-		now.Spec = apiextensionsv1.CustomResourceDefinitionSpec{}
+	now := basis{UID: crd.UID, Kept: kept, Names: names}
+	if kept == "" {
+		now.Spec = crd.Spec
 	}
 	old := r.crds[crd.Name]
 	if old != nil && equality.Semantic.DeepEqual(old.basis, now) {

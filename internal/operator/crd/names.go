@@ -159,12 +159,8 @@ func (op *Operator) establish(crd *apiextensionsv1.CustomResourceDefinition) {
 	apihelpers.SetCRDCondition(crd, c)
 }
 
-// unservable is the condition that says why a CRD whose names are accepted can't be served, not even as it was
-// before; nil if it can.
+// unservable is the condition that says why a CRD whose names are accepted can't be served as it is; nil if it can.
 func unservable(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
-	if _, kept := crd.Annotations[resource.ServedSpecAnnotation]; kept {
-		return nil
-	}
 	if c := apihelpers.FindCRDCondition(crd, resourcecrd.Servable); c != nil && c.Status == apiextensionsv1.ConditionFalse {
 		return c
 	}

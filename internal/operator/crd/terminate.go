@@ -13,6 +13,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"operatord.io/operatord/internal/controller"
+	"operatord.io/operatord/internal/resource"
 )
 
 // terminate deletes all instances of a CRD that is being deleted and then lets go of it. It waits for an
@@ -27,7 +28,8 @@ func (op *Operator) terminate(ctx context.Context, crd *apiextensionsv1.CustomRe
 		// Whatever lies under this name is the built-in kind's.
 		return op.release(ctx, next, "BuiltInKind", fmt.Sprintf("%s is built in: nothing was deleted", k.GroupResource()))
 	}
-	if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+	_, served := crd.Annotations[resource.ServedSpecAnnotation]
+	if served = served || apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established); !served {
 		return op.release(ctx, next, "NeverEstablished", "resource was never established")
 	}
 	gk := schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Status.AcceptedNames.Kind}

@@ -123,7 +123,7 @@ func (*customResourceDefinitions) Validate(ctx context.Context, obj runtime.Obje
 }
 
 func (*customResourceDefinitions) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return validation.ValidateCustomResourceDefinitionUpdate(ctx, obj.(*definitions), old.(*definitions))
+	return validation.ValidateCustomResourceDefinitionUpdate(ctx, obj.(*definitions), wasServed(old.(*definitions)))
 }
 
 // definitionStatus is the strategy of the status subresource.

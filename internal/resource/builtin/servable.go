@@ -14,8 +14,8 @@ import (
 const servable = apiextensions.CustomResourceDefinitionConditionType(crd.Servable)
 
 // markServable says by a condition whether a definition can be served as it is. One that can't be keeps the spec
-// that was served before, in the same write, so that its objects stay reachable, also after a restart. old is nil
-// for a new definition.
+// that was served before, in the same write, so that its objects stay reachable, also after a restart; it isn't
+// Established meanwhile. old is nil for a new definition.
 func markServable(d, old *definitions) {
 	kept := keptSpec(old)
 	if old != nil && kept == "" && !apiextensions.IsCRDConditionFalse(old, servable) && equality.Semantic.DeepEqual(old.Spec, d.Spec) {
@@ -28,6 +28,9 @@ func markServable(d, old *definitions) {
 		if apiextensions.FindCRDCondition(d, servable) != nil {
 			apiextensions.RemoveCRDCondition(d, servable)
 		}
+		if kept != "" { // or it would not be served until somebody has looked
+			setEstablished(d, apiextensions.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted")
+		}
 		return
 	}
 	message := unservable.Error()
@@ -39,11 +42,29 @@ func markServable(d, old *definitions) {
 	}
 	if kept != "" {
 		message += "; until then, what was declared before goes on being served"
+		setEstablished(d, apiextensions.ConditionFalse, unservable.Reason, message)
 	}
 	setKeptSpec(d, kept)
 	apiextensions.SetCRDCondition(d, apiextensions.CustomResourceDefinitionCondition{
 		Type: servable, Status: apiextensions.ConditionFalse, Reason: unservable.Reason, Message: message,
 	})
+}
+
+func setEstablished(d *definitions, status apiextensions.ConditionStatus, reason, message string) {
+	apiextensions.SetCRDCondition(d, apiextensions.CustomResourceDefinitionCondition{
+		Type: apiextensions.Established, Status: status, Reason: reason, Message: message,
+	})
+}
+
+// wasServed is old as validation takes it: what must not change of a definition that is Established must not change
+// of one that is served as it was before either.
+func wasServed(old *definitions) *definitions {
+	if keptSpec(old) == "" {
+		return old
+	}
+	old = old.DeepCopy()
+	setEstablished(old, apiextensions.ConditionTrue, "", "")
+	return old
 }
 
 func check(d *definitions) *crd.Unservable {
