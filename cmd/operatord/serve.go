@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -39,7 +38,6 @@ The operators are %s. With --operators '' it is an API server and nothing else.`
 			c.LogDropped = stderr.Dropped
 			klog.SetSlogLogger(c.Log) // Kubernetes' libraries log through it,
 			slog.SetDefault(c.Log)    // others through this or package log
-			keepOwnBits()
 			return daemon.Run(cmd.Context(), c)
 		},
 	}
@@ -54,10 +52,4 @@ The operators are %s. With --operators '' it is an API server and nothing else.`
 	f.StringVar(&c.Storage, "storage", c.Storage, "where objects are kept; empty is the embedded store in the data directory")
 	f.StringVar(&logLevel, "log-level", logLevel, "debug, info, warn or error")
 	return cmd
-}
-
-// keepOwnBits takes the owner's bits out of the umask: a daemon is not to be shut out of what it makes itself.
-func keepOwnBits() {
-	umask := syscall.Umask(0o077)
-	syscall.Umask(umask &^ 0o700)
 }

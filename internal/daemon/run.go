@@ -48,6 +48,9 @@ type server struct {
 // while it started.
 func Run(ctx context.Context, cfg Config) error {
 	started := time.Now()
+	if err := process.StartClean(); err != nil {
+		return fmt.Errorf("daemon: %w", err)
+	}
 	if err := cfg.check(); err != nil {
 		return err
 	}
