@@ -22,6 +22,12 @@ func (p *patcher) apply(live resource.Object) (resource.Object, error) {
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("no ownership of fields for %s: %w", p.resource(), err))
 	}
+	if err := p.ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := p.checkSets(&unstructured.Unstructured{Object: applied}); err != nil {
+		return nil, err
+	}
 	obj, err := manager.Apply(live, &unstructured.Unstructured{Object: applied}, p.manager, p.force)
 	if err != nil {
 		if _, ok := err.(apierrors.APIStatus); ok {

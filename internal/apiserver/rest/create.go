@@ -95,7 +95,7 @@ func (r *request) insert(obj resource.Object) (*watchcache.Object, error) {
 // newObject fills in a new object's system fields and validates it.
 func (r *request) newObject(obj resource.Object) error {
 	genericrest.FillObjectMetaSystemFields(obj)
-	if err := genericrest.BeforeCreate(r.Kind.Strategy, r.ctx, obj); err != nil {
+	if err := genericrest.BeforeCreate(creation{r.Kind.Strategy}, r.ctx, obj); err != nil {
 		return err
 	}
 	if _, ok := r.Kind.Subresources["status"]; ok && r.Kind.Custom {
@@ -151,6 +151,12 @@ func (r *request) objectNamespace() string {
 
 // own records in managedFields what a write changes.
 func (r *request) own(live, obj resource.Object) (resource.Object, error) {
+	if err := r.ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := r.checkSets(obj); err != nil {
+		return nil, err
+	}
 	manager, err := r.Version.FieldManager(r.Subresource)
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("no ownership of fields for %s: %w", r.resource(), err))

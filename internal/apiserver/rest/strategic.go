@@ -40,6 +40,9 @@ func (p *patcher) strategic(old resource.Object, stored *watchcache.Object) (res
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	if err := checkLists(patch, original); err != nil {
+		return nil, err
+	}
 	patched, err := strategicpatch.StrategicMergeMapPatch(original, patch, p.Version.PatchType)
 	if err != nil {
 		return nil, strategicError(err)

@@ -225,7 +225,7 @@ func (r *request) updateOnce(c *change, was *storage.KV) (*Result, error) {
 			return nil, err
 		}
 	} else {
-		if err := genericrest.BeforeUpdate(c.strategy, r.ctx, obj, old); err != nil {
+		if err := genericrest.BeforeUpdate(updating{c.strategy}, r.ctx, obj, old); err != nil {
 			return nil, err
 		}
 	}

@@ -97,7 +97,8 @@ func (c *codec) read(data []byte) (*unstructured.Unstructured, error) {
 	if _, err := c.def.coerce(u, coercion{stored: true}); err != nil {
 		return nil, fmt.Errorf("crd: decode stored %s %s/%s: %w", c.gvk.Kind, u.GetNamespace(), u.GetName(), err)
 	}
-	if err := c.def.fill(u); err != nil {
+	if err := c.def.fill(u); err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
+		// What was stored before the schema had such defaults can be read, without them.
 		return nil, err
 	}
 	if u.GetAPIVersion() != c.gvk.GroupVersion().String() {

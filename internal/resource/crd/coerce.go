@@ -78,7 +78,8 @@ func (d *definition) coerce(u *unstructured.Unstructured, c coercion) (unknown [
 	return unknown, nil
 }
 
-// fill puts defaults in, by the schema of the version that u names.
+// fill puts defaults in, by the schema of the version that u names. Those that would add too much are a 413, and
+// none is put in.
 func (d *definition) fill(u *unstructured.Unstructured) error {
 	gvk := u.GroupVersionKind()
 	if gvk.GroupKind() != d.gk {
@@ -86,6 +87,9 @@ func (d *definition) fill(u *unstructured.Unstructured) error {
 	}
 	s, err := d.structural(gvk.Version)
 	if err != nil || s.Structural == nil {
+		return err
+	}
+	if err := checkDefaults(u.Object, s.Structural); err != nil {
 		return err
 	}
 	defaulting.Default(u.Object, s.Structural)
