@@ -18,6 +18,8 @@ const (
 	// DataAnnotation on a member's Pod is the absolute path of its data directory; its processes find it in
 	// $OPERATORD_DATA.
 	DataAnnotation = "operatord.io/data"
+	// TemplateHashAnnotation on a member's Pod tells which spec.template it was made from.
+	TemplateHashAnnotation = "operatord.io/template-hash"
 	// StepAnnotation makes an operator act only when its value changes.
 	StepAnnotation = "operatord.io/step"
 )
@@ -37,6 +39,7 @@ const MaxMembers = 4096
 // +kubebuilder:printcolumn:name="Members",type=integer,JSONPath=`.status.members`
 // +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.leader`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Up-To-Date",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="UpToDate")].status`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must be at most 63 characters long: it is a label of the members"
 type Cluster struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -98,8 +101,8 @@ const (
 	PhasePending   Phase = "Pending"   // nothing made yet, and nothing begun
 	PhaseCreating  Phase = "Creating"  // becoming what is declared
 	PhaseRestoring Phase = "Restoring" // the backup is being restored
-	PhaseReady     Phase = "Ready"     // as declared
-	PhaseDegraded  Phase = "Degraded"  // was as declared and collapsed, or the backup can't be had
+	PhaseReady     Phase = "Ready"     // all members are ready and one leads
+	PhaseDegraded  Phase = "Degraded"  // was Ready as declared now and collapsed, or the backup can't be had
 )
 
 // Phases lists them all, in the order in which a Cluster usually goes through them.
@@ -109,8 +112,9 @@ func Phases() []Phase {
 
 // Types of a Cluster's conditions.
 const (
-	ConditionReady       = "Ready"       // as declared
+	ConditionReady       = "Ready"       // all members are ready and one leads
 	ConditionProgressing = "Progressing" // a gap is left that the operator can fill or waits for
+	ConditionUpToDate    = "UpToDate"    // no member runs an older template than the present one
 	ConditionDegraded    = "Degraded"    // something is wrong that was right, or that a person must see to
 )
 
@@ -149,7 +153,7 @@ type ClusterStatus struct {
 	// The generation that this status was made for.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Ready, Progressing and Degraded.
+	// Ready, Progressing, UpToDate and Degraded.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -84,6 +84,10 @@ func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha
 	if err != nil {
 		return err
 	}
+	hash, err := op.templateHash(cl, template)
+	if err != nil {
+		return err
+	}
 	if err := op.claim(ctx, w, cl); err != nil {
 		return err
 	}
@@ -106,8 +110,10 @@ func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha
 	if err != nil {
 		return err
 	}
+	pod := op.pod(cl, template, a.target, data)
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.TemplateHashAnnotation, hash)
 	// AlreadyExists is an error like any other: what stands there is observed and decided on.
-	err = w.Create(ctx, op.pod(cl, template, a.target, data))
+	err = w.Create(ctx, pod)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return controller.Terminal(err) // the Cluster is about to be deleted with its namespace
 	}

@@ -38,6 +38,7 @@ const (
 	reasonWaiting            = "Waiting"
 	reasonActionFailed       = "ActionFailed"
 	reasonComplete           = "Complete"
+	reasonTemplateChanged    = "TemplateChanged"
 	reasonPaused             = "Paused"
 	reasonStepping           = "Stepping"
 	reasonMemberCrashLooping = "MemberCrashLooping"

@@ -9,7 +9,7 @@ import (
 	"operatord.io/operatord/api/v1alpha1"
 )
 
-// conditions sets Ready, Progressing and Degraded in cl's status. Their lastTransitionTime moves only when
+// conditions sets Ready, Progressing, UpToDate and Degraded in cl's status. Their lastTransitionTime moves only when
 // their status flips.
 func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 	why, failed := a.why, !a.Noop() && o.Trouble.kind == a.kind && o.Trouble.target == a.target
@@ -34,7 +34,7 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 	case deleting:
 		set(v1alpha1.ConditionReady, metav1.ConditionFalse, reasonDeleting, why)
 	case a.done():
-		set(v1alpha1.ConditionReady, metav1.ConditionTrue, reasonComplete, summary(cl))
+		set(v1alpha1.ConditionReady, metav1.ConditionTrue, reasonComplete, summary(cl, o))
 	default:
 		set(v1alpha1.ConditionReady, metav1.ConditionFalse, string(cl.Status.Phase), why)
 	}
@@ -43,7 +43,7 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 	case deleting:
 		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, reasonDeleting, why)
 	case a.done():
-		set(v1alpha1.ConditionProgressing, metav1.ConditionFalse, reasonComplete, summary(cl))
+		set(v1alpha1.ConditionProgressing, metav1.ConditionFalse, reasonComplete, summary(cl, o))
 	case cl.Spec.Paused:
 		set(v1alpha1.ConditionProgressing, metav1.ConditionUnknown, reasonPaused, why)
 	case held != "":
@@ -54,6 +54,13 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, reasonActionFailed, why)
 	default:
 		set(v1alpha1.ConditionProgressing, metav1.ConditionTrue, a.reason, why)
+	}
+
+	if older := outdated(o); older != "" {
+		set(v1alpha1.ConditionUpToDate, metav1.ConditionFalse, reasonTemplateChanged,
+			older+": nobody is restarted for a change of it; a member whose Pod is deleted is made from the present one")
+	} else {
+		set(v1alpha1.ConditionUpToDate, metav1.ConditionTrue, reasonComplete, "no member runs an older spec.template")
 	}
 
 	looping := crashLooping(cl, o)
@@ -69,7 +76,7 @@ func conditions(cl *v1alpha1.Cluster, o *Observation, a Action, held string) {
 	case looping != "":
 		set(v1alpha1.ConditionDegraded, metav1.ConditionTrue, reasonMemberCrashLooping, looping)
 	case cl.Status.Phase != v1alpha1.PhaseDegraded && a.done():
-		set(v1alpha1.ConditionDegraded, metav1.ConditionFalse, reasonComplete, summary(cl))
+		set(v1alpha1.ConditionDegraded, metav1.ConditionFalse, reasonComplete, summary(cl, o))
 	case cl.Status.Phase != v1alpha1.PhaseDegraded:
 		set(v1alpha1.ConditionDegraded, metav1.ConditionFalse, string(cl.Status.Phase), why)
 	case cl.Status.Leader == "":

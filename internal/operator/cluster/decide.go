@@ -82,6 +82,9 @@ func (op *Operator) Decide(cl *v1alpha1.Cluster, o Observation) Action {
 	if why := excess(cl); why != "" {
 		return noop(reasonTooManyMembers, why)
 	}
+	if older := outdated(&o); older != "" {
+		return noop(reasonComplete, "all members are ready; "+older)
+	}
 	return noop(reasonComplete, "as declared")
 }
 

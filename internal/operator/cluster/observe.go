@@ -40,6 +40,7 @@ type Member struct {
 	Since    time.Time // not Ready since then
 	Leaving  bool      // being deleted
 	Labelled bool      // has the leader's label
+	Outdated bool      // runs an older template than the present one
 	Started  time.Time
 	Died     time.Time // zero while living
 }
@@ -60,6 +61,7 @@ func (op *Operator) Observe(_ context.Context, r controller.Reader, cl *v1alpha1
 		}
 	}
 	byOrdinal(o.Members)
+	op.observeTemplate(cl, &o)
 	if cl.Spec.RestoreFrom == "" {
 		return o, nil
 	}

@@ -34,7 +34,7 @@ func (op *Operator) template(cl *v1alpha1.Cluster) (*corev1.PodTemplateSpec, err
 	return t, nil
 }
 
-// pod is a member's Pod: the template's, with what makes it this Cluster's.
+// pod is a member's Pod: the template's, with what makes it this Cluster's; but not yet the hash of the template.
 func (op *Operator) pod(cl *v1alpha1.Cluster, template *corev1.PodTemplateSpec, name, data string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -50,6 +50,7 @@ func (op *Operator) pod(cl *v1alpha1.Cluster, template *corev1.PodTemplateSpec, 
 		Spec: *template.Spec.DeepCopy(),
 	}
 	delete(pod.Labels, v1alpha1.RoleLabel) // the label is the election; nobody is born a leader
+	delete(pod.Annotations, v1alpha1.TemplateHashAnnotation)
 	metav1.SetMetaDataLabel(&pod.ObjectMeta, v1alpha1.ClusterLabel, cl.Name)
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.DataAnnotation, data)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever

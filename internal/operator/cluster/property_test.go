@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -278,7 +279,7 @@ func person(t *rapid.T, w *model) {
 		return
 	}
 	cl := w.cluster.DeepCopy()
-	switch rapid.SampledFrom([]string{"scale", "scale", "pause", "step", "unstep", "backup", "no backup", "edit the backup", "edit the backup", "lose the proof", "fill the disk", "stranger", "no stranger", "delete"}).Draw(t, "edit") {
+	switch rapid.SampledFrom([]string{"scale", "scale", "pause", "step", "unstep", "backup", "no backup", "edit the backup", "edit the backup", "lose the proof", "fill the disk", "template", "stranger", "no stranger", "delete"}).Draw(t, "edit") {
 	case "scale":
 		cl.Spec.Members = rapid.Int32Range(0, 5).Draw(t, "members")
 		cl.Generation++
@@ -301,6 +302,9 @@ func person(t *rapid.T, w *model) {
 				w.backups = append(w.backups, w.disk.tree("/backup"))
 			}
 		}
+	case "template":
+		templateOf(rapid.SampledFrom([]string{"", sleeper, strings.Replace(sleeper, "1000", "1", 1)}).Draw(t, "template"))(cl)
+		cl.Generation++
 	case "lose the proof":
 		if w.disk.lose(home + "/restored") {
 			w.proofLost = true
@@ -467,9 +471,30 @@ func settled(t *rapid.T, w *model) {
 		t.Fatalf("restored is %t\n%s", s.Restored, w.describe())
 	}
 	for _, c := range s.Conditions {
-		want := map[string]metav1.ConditionStatus{"Ready": "True", "Progressing": "False", "Degraded": "False"}[c.Type]
+		want := map[string]metav1.ConditionStatus{"Ready": "True", "Progressing": "False", "Degraded": "False", "UpToDate": w.upToDate(c.Status)}[c.Type]
 		if c.Status != want || c.ObservedGeneration != w.cluster.Generation {
 			t.Fatalf("condition %+v\n%s", c, w.describe())
 		}
 	}
+}
+
+// upToDate is whether the members' Pods were made from the present template; otherwise, if one doesn't tell.
+func (w *model) upToDate(otherwise metav1.ConditionStatus) metav1.ConditionStatus {
+	template, err := w.op.template(w.cluster)
+	if err != nil {
+		panic(err)
+	}
+	present, err := w.op.templateHash(w.cluster, template)
+	if err != nil {
+		panic(err)
+	}
+	for _, pod := range w.members() {
+		switch hash, ok := pod.Annotations[v1alpha1.TemplateHashAnnotation]; {
+		case !ok:
+			return otherwise
+		case hash != present:
+			return metav1.ConditionFalse
+		}
+	}
+	return metav1.ConditionTrue
 }

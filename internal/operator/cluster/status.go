@@ -93,12 +93,16 @@ func phase(cl *v1alpha1.Cluster, o *Observation, a Action, held string) v1alpha1
 }
 
 // summary says what a complete Cluster is made of.
-func summary(cl *v1alpha1.Cluster) string {
+func summary(cl *v1alpha1.Cluster, o *Observation) string {
+	older := outdated(o)
+	if older != "" {
+		older = "; " + older
+	}
 	switch cl.Spec.Members {
 	case 0:
 		return "no members, as declared"
 	case 1:
-		return cl.Status.Leader + " is ready and leads"
+		return cl.Status.Leader + " is ready and leads" + older
 	}
-	return fmt.Sprintf("%d of %d members are ready, %s leads", cl.Status.Members, cl.Spec.Members, cl.Status.Leader)
+	return fmt.Sprintf("%d of %d members are ready, %s leads%s", cl.Status.Members, cl.Spec.Members, cl.Status.Leader, older)
 }
