@@ -75,7 +75,7 @@ func Open(ctx context.Context, options Options) (storage.Store, error) {
 
 func open(o Options) (*Store, error) {
 	logDir, path := filepath.Join(o.Dir, "log"), filepath.Join(o.Dir, "present.db")
-	if err := create(o.Dir, logDir, path); err != nil {
+	if err := create(o, logDir, path); err != nil {
 		return nil, err
 	}
 	p, m, keys, err := openPresent(path)
@@ -84,7 +84,7 @@ func open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		options: o, present: p, durable: m,
-		log:           newLog(logDir, m.salt, o),
+		log:           newLog(logDir, m, o),
 		queue:         make(chan *request, queueLength),
 		closing:       make(chan struct{}),
 		committerDone: make(chan struct{}),
@@ -98,6 +98,10 @@ func open(o Options) (*Store, error) {
 	if err != nil {
 		s.mirror.Close()
 		return nil, errors.Join(err, p.db.Close())
+	}
+	if err := s.upgrade(); err != nil {
+		s.mirror.Close()
+		return nil, errors.Join(err, s.log.close(), p.db.Close())
 	}
 	s.behind = behind{changed: r.changed, tail: r.tail, sequence: s.log.sequence}
 	if window := storage.Rev(o.HistoryRevisions); s.mirror.Rev() > window {
@@ -116,25 +120,52 @@ func open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// create makes the files of a new store where there are none.
-func create(dir, logDir, path string) error {
+// upgrade raises the format of a present that an earlier program wrote. Without room for that it stays as it is until
+// the next checkpoint.
+func (s *Store) upgrade() error {
+	if s.durable.format == presentFormat {
+		return nil
+	}
+	m, err := s.present.write(nil, nil, s.durable)
+	if isFull(err) {
+		s.options.Log.Warn("no room to raise the format of the store's file: an earlier version must not open it", "file", s.present.path, "err", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("storage: raise the format of %s: %w", s.present.path, err)
+	}
+	m.format = presentFormat
+	s.durable = m
+	return nil
+}
+
+// create makes the files of a new store where there are none. Either way their names are durable when it returns:
+// whoever made them may have been killed before that.
+func create(o Options, logDir, path string) error {
 	if err := removeUnfinished(path); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
 	_, err := os.Stat(path)
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if entries, err := os.ReadDir(logDir); err == nil && len(entries) > 0 {
-		return &CorruptError{Path: path, Offset: -1, What: "the file is missing, and there is a log of a store beside it"}
+	if err != nil {
+		if entries, err := os.ReadDir(logDir); err == nil && len(entries) > 0 {
+			return &CorruptError{Path: path, Offset: -1, What: "the file is missing, and there is a log of a store beside it"}
+		}
+		if err := os.MkdirAll(logDir, 0o700); err != nil {
+			return fmt.Errorf("storage: %w", err)
+		}
+		if err := createPresent(path); err != nil {
+			return fmt.Errorf("storage: create %s: %w", path, err)
+		}
 	}
-	if err := os.MkdirAll(logDir, 0o700); err != nil {
-		return fmt.Errorf("storage: %w", err)
+	for _, dir := range []string{o.Dir, filepath.Dir(filepath.Clean(o.Dir))} {
+		if err := o.syncDir(dir); err != nil {
+			return fmt.Errorf("storage: %w", err)
+		}
 	}
-	if err := createPresent(path); err != nil {
-		return fmt.Errorf("storage: create %s: %w", path, err)
-	}
-	return syncDir(filepath.Dir(filepath.Clean(dir)))
+	return nil
 }
 
 // View is the store at one revision; see storage.Store.
