@@ -73,8 +73,12 @@ var (
 	ErrFenced   = errors.New("storage: a guard no longer holds")
 	ErrTooLarge = errors.New("storage: the write is over a size limit")
 	ErrFull     = errors.New("storage: no room; deletes and compaction still work")
-	ErrReadOnly = errors.New("storage: a sync failed earlier; nothing is written until a restart")
+	ErrReadOnly = errors.New("storage: nothing is written until a restart")
 	ErrClosed   = errors.New("storage: the store is closed")
+
+	// ErrUnavailable: nothing was written either, for a cause that is tried again and may end by itself,
+	// as a lack of descriptors.
+	ErrUnavailable = errors.New("storage: nothing can be written for now")
 
 	// ErrUnknown: the write may or may not have happened.
 	ErrUnknown = errors.New("storage: the outcome of the write is unknown")
@@ -138,8 +142,8 @@ type Store interface {
 	// Commit does one write: durable, then visible, then returned. It returns the key's new state; for
 	// a delete, a KV with a nil Value and the deletion's revision.
 	//
-	// Nothing was written: *ConflictError, ErrFenced, ErrTooLarge, ErrFull, ErrReadOnly, ErrClosed, or
-	// the context's error while the write was still queued. It may have been written: ErrUnknown.
+	// Nothing was written: *ConflictError, ErrFenced, ErrTooLarge, ErrFull, ErrUnavailable, ErrReadOnly,
+	// ErrClosed, or the context's error while the write was still queued. It may have been written: ErrUnknown.
 	// The store keeps the value: nobody may change it any more.
 	Commit(ctx context.Context, w Write) (*KV, error)
 

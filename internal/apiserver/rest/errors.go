@@ -90,8 +90,12 @@ func storeError(err error, gr schema.GroupResource, verb, name string) error {
 			Details: causes(gr, name, "InsufficientStorage", err.Error()),
 		}}
 	case errors.Is(err, storage.ErrReadOnly):
-		e := apierrors.NewServiceUnavailable(fmt.Sprintf("%s of %s %q refused: a sync of the data directory failed earlier, so nothing is written until a restart; reads go on", verb, gr, name))
+		e := apierrors.NewServiceUnavailable(fmt.Sprintf("%s of %s %q refused: the data directory can't be trusted with writes any more, so nothing is written until a restart; reads go on", verb, gr, name))
 		e.ErrStatus.Details = causes(gr, name, "ReadOnlyStorage", err.Error())
+		return e
+	case errors.Is(err, storage.ErrUnavailable):
+		e := apierrors.NewServiceUnavailable(fmt.Sprintf("%s of %s %q refused: the data directory can't be written for now; try again", verb, gr, name))
+		e.ErrStatus.Details = causes(gr, name, "StorageUnavailable", err.Error())
 		return e
 	case errors.Is(err, storage.ErrClosed):
 		return apierrors.NewServiceUnavailable("the server is shutting down")

@@ -369,10 +369,11 @@ func TestStoreErrors(t *testing.T) {
 	var fail error
 	s := newServer(t, func(c *rest.Config) { c.Store = failing{c.Store, &fail} })
 	for err, code := range map[error]int32{
-		storage.ErrUnknown:  504,
-		storage.ErrFull:     507,
-		storage.ErrReadOnly: 503,
-		storage.ErrTooLarge: 413,
+		storage.ErrUnknown:     504,
+		storage.ErrFull:        507,
+		storage.ErrReadOnly:    503,
+		storage.ErrTooLarge:    413,
+		storage.ErrUnavailable: 503,
 	} {
 		fail = err
 		res, err := s.create(configMaps, "default", `{"metadata":{"name":"a"},"data":{"k":"v"}}`)

@@ -99,7 +99,8 @@ func (s *Store) committer() {
 	previous := 0
 	c := batchInProgress{store: s, pending: make(map[string]*storage.KV)}
 	for {
-		if !s.waitForCheckpoint() {
+		goOn, blocked := s.waitForCheckpoint()
+		if !goOn {
 			return
 		}
 		requests := s.gather(previous)
@@ -107,7 +108,9 @@ func (s *Store) committer() {
 			return
 		}
 		previous = len(requests)
-		c.run(requests)
+		for len(requests) > 0 {
+			requests = requests[c.run(requests, blocked):]
+		}
 	}
 }
 
@@ -163,33 +166,44 @@ type batchInProgress struct {
 	buffer   batchBuffer
 	events   []storage.Event
 	pending  map[string]*storage.KV // what the batch makes of keys; nil: deleted
-	full     error                  // why there is no room; nil if there is
+	notes    []string               // of the events
+	grown    int64                  // what the present's footprint grows by
 	outcomes []outcome
 }
 
-func (c *batchInProgress) run(requests []*request) {
+// run does as many of the requests as make a batch, at least one, and says how many.
+func (c *batchInProgress) run(requests []*request, blocked error) int {
 	s := c.store
-	c.events, c.outcomes = nil, c.outcomes[:0]
+	c.events, c.notes, c.outcomes, c.grown = nil, c.notes[:0], c.outcomes[:0], 0
 	clear(c.pending)
 	rev := s.mirror.Rev()
 	c.buffer.reset(rev + 1)
-	failed := s.failure()
-	c.full = s.full()
+	if failed := s.failure(); failed != nil {
+		blocked = readOnly(failed)
+	} else if blocked != nil {
+		blocked = refusal(blocked)
+	}
 	for _, r := range requests {
-		if failed != nil {
-			c.outcomes = append(c.outcomes, outcome{err: readOnly(failed)})
+		if blocked != nil {
+			c.outcomes = append(c.outcomes, outcome{err: blocked})
 			continue
 		}
-		kv, err := c.apply(r.write, rev+1+storage.Rev(len(c.events)))
+		old := c.present(r.write.Key)
+		if c.buffer.count > 0 && c.buffer.size()+recordSize(r.write, old) > s.log.batchBytes() {
+			break
+		}
+		kv, err := c.apply(r.write, old, rev+1+storage.Rev(len(c.events)))
 		c.outcomes = append(c.outcomes, outcome{kv, err})
 	}
 	if len(c.events) > 0 {
 		c.commit()
 	}
-	for i, r := range requests {
+	done := len(c.outcomes)
+	for i, r := range requests[:done] {
 		r.done <- c.outcomes[i]
 	}
 	clear(c.outcomes)
+	return done
 }
 
 // present is a key's state with the batch so far.
@@ -202,8 +216,7 @@ func (c *batchInProgress) present(key string) *storage.KV {
 }
 
 // apply checks a write and adds it to the batch at a revision.
-func (c *batchInProgress) apply(w storage.Write, rev storage.Rev) (*storage.KV, error) {
-	old := c.present(w.Key)
+func (c *batchInProgress) apply(w storage.Write, old *storage.KV, rev storage.Rev) (*storage.KV, error) {
 	if revOf(old) != w.If || old == nil && w.Value == nil {
 		return nil, &storage.ConflictError{Key: w.Key, Present: old}
 	}
@@ -211,9 +224,6 @@ func (c *batchInProgress) apply(w storage.Write, rev storage.Rev) (*storage.KV, 
 		if revOf(c.present(g.Key)) != g.Rev {
 			return nil, fmt.Errorf("%w: %s is not at revision %d", storage.ErrFenced, g.Key, g.Rev)
 		}
-	}
-	if c.full != nil && grows(old, w.Value) {
-		return nil, fmt.Errorf("%w: %w", storage.ErrFull, c.full)
 	}
 	e := storage.Event{Rev: rev, Old: old}
 	result := &storage.KV{Key: w.Key, Value: w.Value, Rev: rev, Created: rev}
@@ -223,17 +233,20 @@ func (c *batchInProgress) apply(w storage.Write, rev storage.Rev) (*storage.KV, 
 	if w.Value != nil {
 		e.New = result
 	}
+	grown := c.grown + footprint(e.New) - footprint(old)
+	if grown > c.grown {
+		if err := c.store.roomFor(grown, old != nil && len(w.Value) <= len(old.Value)+slackGrowth); err != nil {
+			return nil, err
+		}
+		if err := c.store.log.largest(headerSize + recordSize(w, nil)); err != nil {
+			return nil, refusal(err)
+		}
+	}
+	c.grown = grown
 	c.pending[w.Key] = e.New
-	c.events = append(c.events, e)
+	c.events, c.notes = append(c.events, e), append(c.notes, w.Note)
 	c.buffer.add(record{event: e, note: w.Note})
 	return result, nil
-}
-
-// grows says whether a write needs room for good. What doesn't goes on without: deletes, and renewals
-// of what is there, which fit into what the log has left and get recycled.
-func grows(old *storage.KV, value []byte) bool {
-	const slack = 256 // numbers and times that take more digits
-	return value != nil && (old == nil || len(value) > len(old.Value)+slack)
 }
 
 func revOf(kv *storage.KV) storage.Rev {
@@ -247,30 +260,40 @@ func revOf(kv *storage.KV) storage.Rev {
 // error there is nothing to take back but the answers.
 func (c *batchInProgress) commit() {
 	s := c.store
+	reclaimed := s.log.reclaimed.Load()
 	h, took, started, err := s.log.append(&c.buffer, time.Now())
+	for err != nil && !started && (s.makeRoom(c.buffer.padded(), reclaimed) || c.leaveOutPrevious()) {
+		reclaimed = s.log.reclaimed.Load()
+		h, took, started, err = s.log.append(&c.buffer, time.Now())
+	}
 	if err != nil {
 		c.refuse(started, err)
 		return
 	}
 	s.options.Publishing(c.events)
-	s.publish(h, c.events)
+	s.publish(h, c.events, c.grown)
 	s.options.Listener.Committed(len(c.events), took)
 }
 
-// refuse turns the answers of a batch that isn't durable into errors. Where its sync was tried, the disk
-// may yet hold it.
+// leaveOutPrevious makes the batch again without previous values, where that makes it smaller: a large key
+// can be deleted where there is no room to keep it in history. Watchers that need the log to get over the
+// batch start again from a view.
+func (c *batchInProgress) leaveOutPrevious() bool {
+	before := c.buffer.padded()
+	c.buffer.reset(c.buffer.first)
+	for i, e := range c.events {
+		c.buffer.add(record{event: e, note: c.notes[i], bare: e.Old != nil})
+	}
+	return c.buffer.padded() < before
+}
+
+// refuse turns the answers of a batch that isn't durable into errors. Where its write or sync was tried, the
+// disk may yet hold it, and what may be written after it is unknown.
 func (c *batchInProgress) refuse(started bool, err error) {
-	wrote, others := readOnly(err), readOnly(err)
-	switch {
-	case isFull(err) && !started:
-		wrote = fmt.Errorf("%w: %w", storage.ErrFull, err)
-		others = wrote
-		c.store.tight.Store(true)
-		signal(c.store.checkpointDue)
-	case started:
-		wrote = fmt.Errorf("%w: %w", storage.ErrUnknown, err)
-		fallthrough
-	default:
+	wrote := refusal(err)
+	others := wrote
+	if started {
+		wrote, others = fmt.Errorf("%w: %w", storage.ErrUnknown, err), readOnly(err)
 		c.store.fail(err)
 	}
 	for i, o := range c.outcomes {
@@ -280,4 +303,47 @@ func (c *batchInProgress) refuse(started bool, err error) {
 			c.outcomes[i] = outcome{err: others} // what it lost against may not have happened
 		}
 	}
+}
+
+// refusal is the answer to a write that can't be done for now. Nothing of it was written.
+func refusal(cause error) error {
+	if isFull(cause) {
+		return fmt.Errorf("%w: %w", storage.ErrFull, cause)
+	}
+	return fmt.Errorf("%w: %w", storage.ErrUnavailable, cause)
+}
+
+// makeRoom gives up the oldest history for a segment of at least n bytes, if there is one, and says whether
+// the log has got any since that many were reclaimed.
+func (s *Store) makeRoom(n int64, reclaimed uint64) bool {
+	if upTo := s.log.oldestEnd(n); upTo > 0 && s.checkpoint(upTo) == nil {
+		return true
+	}
+	return s.log.reclaimed.Load() != reclaimed
+}
+
+// roomFor makes sure that the present's file and its reserve can hold what the batch makes it grow by.
+// Slack says that it is a little more of what is there, as numbers take more digits: there is some room
+// for that when there is none for anything else.
+func (s *Store) roomFor(grown int64, slack bool) error {
+	footprints, r := s.footprints.Load()+grown, &s.present.reserve
+	r.admitted.Store(fileNeeds(footprints))
+	if fileNeeds(footprints) <= r.bytes() {
+		return nil
+	}
+	err := r.grow(s.options.reserveAhead(footprints))
+	if err == nil {
+		s.roomAgain()
+		return nil
+	}
+	if r.grow(fileNeeds(footprints)) == nil {
+		return nil
+	}
+	if slack && footprints+fileFloor-slackRoom <= r.bytes() {
+		return nil
+	}
+	if s.refusing.set(err) {
+		s.roomChanged(err)
+	}
+	return refusal(err)
 }

@@ -19,12 +19,12 @@ import (
 	"operatord.io/operatord/internal/storage"
 )
 
-// logFile is the one file of a small store's log.
+// logFile is the file that a small store's log is in; the next is beside it.
 func logFile(t testing.TB, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "log", "log-*"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("log files %v, %v, want one", files, err)
+	if err != nil || len(files) == 0 || len(files) > 2 {
+		t.Fatalf("log files %v, %v, want one or two", files, err)
 	}
 	return files[0]
 }
@@ -100,11 +100,11 @@ func TestTornTail(t *testing.T) {
 
 func saltOf(t testing.TB, dir string) salt {
 	t.Helper()
-	p, m, _, err := openPresent(filepath.Join(dir, "present.db"))
+	p, m, _, err := openPresent(filepath.Join(dir, "present.db"), needRoom)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.db.Close()
+	defer p.close()
 	return m.salt
 }
 

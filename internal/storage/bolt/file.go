@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,22 +101,6 @@ func warm(path string) error {
 	}
 }
 
-// spareRoom is left on the file system, for others and for what the file system itself needs.
-const spareRoom = 1 << 20
-
-// needRoom is an error if the file system of dir does not have n bytes for us. To run into the end of
-// the disk instead would take the last of it from everyone else, and leave half a file.
-func needRoom(dir string, n int64) error {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return &os.PathError{Op: "statfs", Path: dir, Err: err}
-	}
-	if left := int64(s.Bavail) * s.Bsize; left < n+spareRoom {
-		return fmt.Errorf("storage: %d bytes are needed and %d are left: %w", n+spareRoom, left, &os.PathError{Op: "write", Path: dir, Err: unix.ENOSPC})
-	}
-	return nil
-}
-
 // onDisk is what a file takes, holes left out.
 func onDisk(info os.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -127,6 +112,9 @@ func onDisk(info os.FileInfo) int64 {
 // isFull says that an error means no room, which may end, and not a broken disk. A sync that reports
 // it has lost data already and is not among them.
 func isFull(err error) bool {
+	if errors.Is(err, berrors.ErrMaxSizeReached) { // of what the present's file has blocks for
+		return true
+	}
 	var p *os.PathError
 	if !errors.As(err, &p) || p.Op == "fdatasync" || p.Op == "sync" {
 		return false

@@ -80,7 +80,7 @@ func TestS79Full(t *testing.T) {
 	if st := s.Status(); !errors.Is(st.Err, storage.ErrFull) {
 		t.Fatalf("Status says %v", st.Err)
 	}
-	if _, err := s.Commit(t.Context(), storage.Write{Key: kvs[0].Key, Value: []byte(value + value), If: kvs[0].Rev}); !errors.Is(err, storage.ErrFull) {
+	if _, err := s.Commit(t.Context(), storage.Write{Key: kvs[0].Key, Value: []byte(strings.Repeat(value, 20)), If: kvs[0].Rev}); !errors.Is(err, storage.ErrFull) {
 		t.Fatalf("a larger value: %v, want %v", err, storage.ErrFull)
 	}
 	for range 200 { // several segments' worth
@@ -107,17 +107,202 @@ func TestS79Full(t *testing.T) {
 	}
 }
 
-// TestS79SmallDisk fills a real file system, where the present's file meets the end of the disk too.
-func TestS79SmallDisk(t *testing.T) {
+// smallDisk is a file system of its own.
+func smallDisk(t *testing.T, options string) string {
+	t.Helper()
 	disk := t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=12m"); err != nil {
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, options); err != nil {
 		t.Skipf("this needs a file system of its own: %v", err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := unix.Unmount(disk, 0); err != nil {
 			t.Errorf("unmount: %v", err)
 		}
-	}()
+	})
+	return disk
+}
+
+// fillDisk writes a file into all that is left.
+func fillDisk(t *testing.T, disk string) (path string) {
+	t.Helper()
+	path = filepath.Join(disk, "filler")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int{1 << 20, 4096} {
+		for block := make([]byte, size); err == nil; {
+			_, err = f.Write(block)
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+		err = nil
+	}
+	return path
+}
+
+// abandon leaves a store as kill -9 does.
+func abandon(t *testing.T, s *Store) {
+	t.Helper()
+	s.closeOnce.Do(func() {
+		close(s.closing)
+		s.tasks.Wait()
+		s.mirror.Close()
+		if err := errors.Join(s.log.close(), s.present.close(), s.lock.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFullForEver has another program fill the disk. What doesn't grow goes on all the same, as long as
+// somebody likes, also after kill -9: renewals of a Lease and a Node's status, and then every delete. What
+// grows is refused until there is room.
+func TestFullForEver(t *testing.T) {
+	for name, c := range map[string]struct {
+		disk           string
+		objects, value int
+		renewals       int
+	}{
+		"300 MiB, objects of 20 KB":  {"size=300m", 1000, 20_000, 6000},
+		"64 MiB, objects of 20 KB":   {"size=64m", 500, 20_000, 4000},
+		"64 MiB, objects of 1 KB":    {"size=64m", 5000, 1_000, 4000},
+		"64 MiB, objects of 1.5 MB":  {"size=64m", 6, 1_500_000, 2000},
+		"16 MiB, objects of 3 KB":    {"size=16m", 500, 3_000, 3000},
+		"16 MiB, objects of 600 KB":  {"size=16m", 4, 600_000, 2000},
+		"16 MiB, a store of nothing": {"size=16m", 0, 0, 3000},
+		"128 MiB, no inodes left":    {"size=128m,nr_inodes=14", 500, 20_000, 4000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			disk := smallDisk(t, c.disk)
+			if err := os.WriteFile(filepath.Join(disk, "filler"), nil, 0o600); err != nil { // while there are inodes
+				t.Fatal(err)
+			}
+			o := Options{Dir: filepath.Join(disk, "store")}
+			s := mustOpen(t, o)
+			renewed := []*storage.KV{write(t, s, "/lease", 1)[0], write(t, s, "/node", 1)[0]}
+			insist(t, s, storage.Write{Key: renewed[1].Key, Value: make([]byte, 8_000), If: renewed[1].Rev})
+			objects := make([]*storage.KV, c.objects)
+			for i := range objects {
+				objects[i] = insist(t, s, storage.Write{Key: fmt.Sprintf("/object/%05d", i*7919%c.objects), Value: make([]byte, c.value)})
+			}
+			filler := fillDisk(t, disk)
+			objects = append(objects, untilFull(t, s, strings.Repeat("v", c.value+4000))...)
+
+			goOn := func(of []*storage.KV, n int) {
+				t.Helper()
+				for i := range n {
+					at := &of[i%len(of)]
+					v, err := s.View(t.Context(), storage.Latest())
+					if err != nil {
+						t.Fatal(err)
+					}
+					now, ok := v.Get((*at).Key)
+					if !ok {
+						t.Fatalf("%s is gone", (*at).Key)
+					}
+					kv, err := s.Commit(t.Context(), storage.Write{Key: now.Key, Value: now.Value, If: now.Rev})
+					if err != nil {
+						t.Fatalf("renewal %d: %v", i, err)
+					}
+					*at = kv
+				}
+			}
+			goOn(renewed, c.renewals)
+			goOn(objects, min(len(objects), 300))
+			fillDisk(t, disk) // whatever was given back
+			abandon(t, s)
+			s = mustOpen(t, o)
+			goOn(renewed, c.renewals)
+			if len(objects) > 0 {
+				if _, err := s.Commit(t.Context(), storage.Write{Key: "/new", Value: make([]byte, 8<<20)}); !errors.Is(err, storage.ErrFull) {
+					t.Fatalf("a create that is larger than any room: %v, want %v", err, storage.ErrFull)
+				}
+			}
+			for i, kv := range objects[:len(objects)/2] {
+				if _, err := s.Commit(t.Context(), storage.Write{Key: kv.Key, If: kv.Rev}); err != nil {
+					t.Fatalf("delete %d: %v", i, err)
+				}
+			}
+			fillDisk(t, disk)
+			abandon(t, s)
+			s = mustOpen(t, o)
+			for i, kv := range objects[len(objects)/2:] {
+				if _, err := s.Commit(t.Context(), storage.Write{Key: kv.Key, If: kv.Rev}); err != nil {
+					t.Fatalf("delete %d of the second half: %v", i, err)
+				}
+			}
+			fillDisk(t, disk)
+			goOn(renewed, c.renewals)
+			if v, err := s.View(t.Context(), storage.Latest()); err != nil || v.Count("") != 2 {
+				t.Fatalf("%d keys, %v, want 2", v.Count(""), err)
+			}
+			if err := os.Remove(filler); err != nil {
+				t.Fatal(err)
+			}
+			last := insist(t, s, storage.Write{Key: "/new", Value: make([]byte, 1_000_000)})
+			abandon(t, s)
+			s = mustOpen(t, o)
+			if st := s.Status(); st.Rev != last.Rev || st.Err != nil || st.Keys != 3 {
+				t.Fatalf("opened as %+v", st)
+			}
+		})
+	}
+}
+
+// TestFullOfItself has the store fill the disk by itself. When some is deleted there is room for as much
+// again.
+func TestFullOfItself(t *testing.T) {
+	for _, disk := range []string{"size=16m", "size=64m"} {
+		t.Run(disk, func(t *testing.T) {
+			t.Parallel()
+			o := Options{Dir: filepath.Join(smallDisk(t, disk), "store")}
+			s := mustOpen(t, o)
+			value := strings.Repeat("v", 10_000)
+			kvs := untilFull(t, s, value)
+			for i := range kvs {
+				kvs[i] = insist(t, s, storage.Write{Key: kvs[i].Key, Value: kvs[i].Value, If: kvs[i].Rev})
+			}
+			abandon(t, s)
+			s = mustOpen(t, o)
+			for _, kv := range kvs[:len(kvs)/2] {
+				if _, err := s.Commit(t.Context(), storage.Write{Key: kv.Key, If: kv.Rev}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range len(kvs) / 3 {
+				insist(t, s, storage.Write{Key: fmt.Sprintf("/again/%d", i), Value: []byte(value)})
+			}
+		})
+	}
+}
+
+// TestNoRoomForAStore: none is created where it couldn't go on when full, and one that is there opens.
+func TestNoRoomForAStore(t *testing.T) {
+	disk := smallDisk(t, "size=3m")
+	dir := filepath.Join(disk, "store")
+	_, err := Open(t.Context(), Options{Dir: dir})
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "bytes are needed") || !strings.Contains(err.Error(), dir) {
+		t.Fatalf("%v, want how much is needed and where", err)
+	}
+	if entries, err := os.ReadDir(filepath.Join(dir, "log")); err == nil && len(entries) > 0 {
+		t.Fatalf("it left %v", entries)
+	}
+	if err := unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, Options{Dir: dir})
+	kvs := write(t, s, "/a", 3)
+	abandon(t, s)
+	fillDisk(t, disk)
+	wantHistory(t, mustOpen(t, Options{Dir: dir}), kvs)
+}
+
+// TestS79SmallDisk fills a real file system, where the present's file meets the end of the disk too.
+func TestS79SmallDisk(t *testing.T) {
+	disk := smallDisk(t, "size=12m")
 	s := mustOpen(t, Options{Dir: filepath.Join(disk, "store"), SegmentBytes: 256 << 10, CheckpointBytes: 512 << 10})
 	kvs := untilFull(t, s, strings.Repeat("v", 10_000))
 	for _, kv := range kvs[:len(kvs)/2] {
@@ -137,7 +322,7 @@ func TestS79SmallDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(s.options.Dir, "*"))
-	if err != nil || len(files) != 3 {
-		t.Fatalf("files %q, want lock, log and present.db", files)
+	if err != nil || len(files) != 4 {
+		t.Fatalf("files %q, want lock, log, present.db and reserve", files)
 	}
 }

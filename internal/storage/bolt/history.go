@@ -41,12 +41,17 @@ func (l *log) read(ctx context.Context, prefix string, after, upTo storage.Rev, 
 			if h.last() <= reached {
 				continue
 			}
+			bare := false
 			err = h.records(body, wanted, func(r record) bool {
 				if r.event.Rev > reached && r.event.Rev <= upTo {
 					events = append(events, r.event)
+					bare = bare || r.bare
 				}
 				return true
 			})
+			if bare {
+				err = storage.ErrCompacted
+			}
 			if err != nil {
 				l.release(g)
 				return nil, 0, err
@@ -73,9 +78,11 @@ func (l *log) acquire(rev storage.Rev) (*segment, int64, error) {
 			next := l.segments[i+1].sequence // the active segment is always marked
 			l.mu.Unlock()
 			err := l.walk(g, next)
+			if err != nil {
+				l.release(g)
+			}
 			l.mu.Lock()
 			if err != nil {
-				g.readers--
 				return nil, 0, err
 			}
 		}
@@ -91,6 +98,8 @@ func (l *log) release(g *segment) {
 	l.mu.Unlock()
 	if last {
 		l.recycle(g)
+		l.reclaimed.Add(1)
+		l.spare.held.Add(-1)
 	}
 }
 

@@ -12,7 +12,8 @@ type Options struct {
 	Dir string
 
 	// HistoryRevisions is how many of the newest revisions can be watched from and viewed; 100,000.
-	// HistoryBytes bounds what the log may take for them, which may end history earlier; 128 MiB.
+	// HistoryBytes bounds what the log may take for them, which may end history earlier; 128 MiB. This and
+	// the next two are less on a file system below 2 GiB: see sizing.go.
 	HistoryRevisions uint64
 	HistoryBytes     int64
 
@@ -38,23 +39,12 @@ type Options struct {
 	// Tests put faults in between.
 	openLog func(path string, create bool) (file, error)
 	room    func(dir string, n int64) error
-	syncDir func(dir string) error
 }
 
 func (o Options) orDefaults() Options {
 	if o.HistoryRevisions == 0 {
 		o.HistoryRevisions = 100_000
 	}
-	if o.HistoryBytes == 0 {
-		o.HistoryBytes = 128 << 20
-	}
-	if o.CheckpointBytes == 0 {
-		o.CheckpointBytes = 32 << 20
-	}
-	if o.SegmentBytes == 0 {
-		o.SegmentBytes = 16 << 20
-	}
-	o.SegmentBytes = aligned(int(o.SegmentBytes))
 	if o.Publishing == nil {
 		o.Publishing = func([]storage.Event) {}
 	}
@@ -67,9 +57,22 @@ func (o Options) orDefaults() Options {
 	if o.room == nil {
 		o.room = needRoom
 	}
-	if o.syncDir == nil {
-		o.syncDir = syncDir
-	}
 	o.Listener = o.Listener.OrSilent()
+	return o
+}
+
+// sized fills in what follows from the size of the file system.
+func (o Options) sized(total int64) Options {
+	segment := segmentFor(total)
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = segment
+	}
+	o.SegmentBytes = aligned(int(o.SegmentBytes))
+	if o.HistoryBytes == 0 {
+		o.HistoryBytes = historySegments * segment
+	}
+	if o.CheckpointBytes == 0 {
+		o.CheckpointBytes = checkpointSegments * segment
+	}
 	return o
 }

@@ -22,9 +22,14 @@ import (
 // is: revision uint64, revision that created the key uint64, the value, CRC-32C over all that and the
 // key, seeded with the salt. Integers are little-endian.
 type present struct {
-	db   *bbolt.DB
-	path string
-	salt salt
+	db      *bbolt.DB
+	path    string
+	salt    salt
+	reserve reserve
+	empty   []byte // what a bbolt file begins with
+
+	// doubtful: a write failed in a way that leaves open what the file holds. It is written anew then.
+	doubtful bool
 }
 
 var (
@@ -35,8 +40,7 @@ var (
 // meta is what the file says of itself. It is written in the same transaction as the keys that it
 // speaks of.
 type meta struct {
-	format    uint32 // as read; the newest is written
-	id        storeID
+	id        [16]byte // of the store; random
 	salt      salt
 	sequence  uint64      // of the newest batch that is in the file
 	rev       storage.Rev // of the newest event that is in the file
@@ -47,12 +51,8 @@ type meta struct {
 
 const metaKey = "meta" // one value: either all of it is of one transaction, or none verifies
 
-// presentFormat is the file's. Format 1 was the same, beside a log whose batches had no id: it is raised before
-// the first batch that has one is written, so that a program that can't read those refuses the store.
-const presentFormat = 2
-
 func (m meta) encode() []byte {
-	b := binary.LittleEndian.AppendUint32(nil, presentFormat)
+	b := binary.LittleEndian.AppendUint32(nil, formatNumber)
 	b = append(b, m.id[:]...)
 	b = append(b, m.salt[:]...)
 	for _, n := range []uint64{m.sequence, uint64(m.rev), uint64(m.compacted), m.keys, m.sum} {
@@ -65,14 +65,11 @@ const metaSize = 4 + 16 + 16 + 5*8 + 4
 
 func decodeMeta(b []byte) (m meta, err error) {
 	le := binary.LittleEndian
-	if len(b) >= 4 && le.Uint32(b) > presentFormat {
-		return m, &FormatError{Format: le.Uint32(b), Known: presentFormat}
+	if len(b) >= 4 && le.Uint32(b) != formatNumber {
+		return m, fmt.Errorf("format %d, this program knows %d: use the version that wrote it", le.Uint32(b), formatNumber)
 	}
 	if len(b) != metaSize || crc32.Checksum(b[:metaSize-4], castagnoli) != le.Uint32(b[metaSize-4:]) {
 		return m, errors.New("its description of itself does not verify")
-	}
-	if m.format = le.Uint32(b); m.format == 0 {
-		return m, errors.New("there is no format 0")
 	}
 	copy(m.id[:], b[4:])
 	copy(m.salt[:], b[20:])
@@ -174,9 +171,12 @@ func removeUnfinished(path string) error {
 	return nil
 }
 
-// fill writes keys in transactions of some size, the last of them with the meta.
+// transaction is how many bytes of keys and values fill writes at a time.
+const transaction = 32 << 20
+
+// fill writes keys in transactions of some size, the last of them with the meta. Each but the first writes
+// the last pages of the one before again, elsewhere.
 func fill(db *bbolt.DB, m meta, keys iter.Seq[*storage.KV]) (meta, error) {
-	const transaction = 8 << 20
 	m.keys, m.sum = 0, 0
 	next, stop := iter.Pull(keys)
 	defer stop()
@@ -217,18 +217,21 @@ func fill(db *bbolt.DB, m meta, keys iter.Seq[*storage.KV]) (meta, error) {
 const allocSize = 1 << 20
 
 // openPresent opens the file and reads all of it.
-func openPresent(path string) (p *present, m meta, keys []*storage.KV, err error) {
+func openPresent(path string, room func(dir string, n int64) error) (p *present, m meta, keys []*storage.KV, err error) {
 	if err := warm(path); err != nil {
 		return nil, m, nil, fmt.Errorf("storage: read %s: %w", path, err)
 	}
-	p = &present{path: path}
+	p = &present{path: path, reserve: reserve{path: filepath.Join(filepath.Dir(path), "reserve"), room: room}}
+	if p.empty, err = emptyBolt(); err != nil {
+		return nil, m, nil, err
+	}
 	err = p.guard(func() error {
-		db, err := openBolt(path)
+		db, f, err := openBolt(path)
 		if err != nil {
 			return err
 		}
-		db.AllocSize = allocSize
 		p.db = db
+		p.reserve.hold(f)
 		m, keys, err = p.load()
 		p.dropPages()
 		return err
@@ -243,24 +246,32 @@ func openPresent(path string) (p *present, m meta, keys []*storage.KV, err error
 }
 
 // openBolt opens a file that must be there and hold something: bbolt would make a store of an empty one.
-func openBolt(path string) (*bbolt.DB, error) {
+func openBolt(path string) (*bbolt.DB, *os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("storage: open %s: %w", path, err)
+		return nil, nil, fmt.Errorf("storage: open %s: %w", path, err)
 	}
 	if least := int64(4 * os.Getpagesize()); info.Size() < least {
-		return nil, &CorruptError{Path: path, Offset: info.Size(), What: fmt.Sprintf("it ends here, and even an empty store has %d bytes", least)}
+		return nil, nil, &CorruptError{Path: path, Offset: info.Size(), What: fmt.Sprintf("it ends here, and even an empty store has %d bytes", least)}
 	}
-	db, err := bbolt.Open(path, 0o600, boltOptions())
+	var f *os.File
+	o := boltOptions()
+	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		opened, err := os.OpenFile(name, flag, mode)
+		f = opened
+		return opened, err
+	}
+	db, err := bbolt.Open(path, 0o600, o)
 	for _, damage := range []error{berrors.ErrInvalid, berrors.ErrChecksum, berrors.ErrVersionMismatch} {
 		if errors.Is(err, damage) {
-			return nil, &CorruptError{Path: path, Offset: -1, What: err.Error()}
+			return nil, nil, &CorruptError{Path: path, Offset: -1, What: err.Error()}
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("storage: open %s: %w", path, err)
+		return nil, nil, fmt.Errorf("storage: open %s: %w", path, err)
 	}
-	return db, nil
+	db.AllocSize = 0 // not a byte more than it must, to fit into MaxSize
+	return db, f, nil
 }
 
 func (p *present) load() (m meta, keys []*storage.KV, err error) {
@@ -271,10 +282,6 @@ func (p *present) load() (m meta, keys []*storage.KV, err error) {
 			return damaged("it is a bbolt file, but not a store's")
 		}
 		if m, err = decodeMeta(mb.Get([]byte(metaKey))); err != nil {
-			if newer := (*FormatError)(nil); errors.As(err, &newer) {
-				newer.Path = p.path
-				return newer
-			}
 			return damaged(err.Error())
 		}
 		p.salt = m.salt
@@ -302,7 +309,10 @@ func (p *present) load() (m meta, keys []*storage.KV, err error) {
 
 // write brings the file to a view: the changed keys, in order, and what they make of m. It returns
 // the meta as written. m's sequence, rev and compacted are the view's already.
+//
+// It is berrors.ErrMaxSizeReached where the file has no room for that: it is as it was then.
 func (p *present) write(v storage.View, changed []string, m meta) (meta, error) {
+	p.db.MaxSize = int(p.reserve.held.Load())
 	err := p.guard(func() error {
 		return p.db.Update(func(tx *bbolt.Tx) error {
 			b := tx.Bucket(presentBucket)
@@ -337,35 +347,54 @@ func (p *present) write(v storage.View, changed []string, m meta) (meta, error) 
 	return m, err
 }
 
-// mostlyFree says that the file is far larger than what is in it, as after many keys were deleted.
-// bbolt uses free pages again, but never gives them back.
-func (p *present) mostlyFree() bool {
-	info, err := os.Stat(p.path)
-	free := int64(p.db.Stats().FreeAlloc)
-	return err == nil && free > 2*(info.Size()-free)+rewriteSlack
+// free is how many bytes of the file the next write can use. Known is false until one was done since open.
+func (p *present) free() (n int64, known bool) {
+	size := int64(0)
+	err := p.guard(func() error {
+		return p.db.View(func(tx *bbolt.Tx) error {
+			size = tx.Size()
+			return nil
+		})
+	})
+	stats := p.db.Stats()
+	return p.reserve.held.Load() - size + int64(stats.FreeAlloc), err == nil && stats.TxStats.GetWrite() > 0
 }
 
-// rewriteSlack is how many bytes of free pages are never worth a rewrite.
-const rewriteSlack = 4 << 20
-
-// rewrite puts a new file with what is in a view in the place of this one. Without room for it, or
-// where anything else goes wrong before, the old file stays.
+// rewrite puts a new file with what is in a view, made of the reserve, in the place of this one. Where
+// anything goes wrong before, the old file stays.
 func (p *present) rewrite(v storage.View, m meta) (meta, error) {
-	old := p.db
-	err := p.guard(func() (err error) {
-		if m, err = fillPresent(p.path, m, v.Range("", "")); err != nil {
+	err := p.guard(func() error {
+		if err := p.reserve.begin(p.empty); err != nil {
 			return err
 		}
-		db, err := bbolt.Open(p.path, 0o600, boltOptions())
+		db, f, err := openBolt(p.reserve.path)
 		if err != nil {
-			return fmt.Errorf("storage: open %s: %w", p.path, err)
+			return err
 		}
-		db.AllocSize = allocSize
-		p.db = db
-		return old.Close()
+		db.MaxSize = int(p.reserve.size.Load())
+		db.NoSync = true // once, at the end
+		m, err = fill(db, m, v.Range("", ""))
+		if err == nil {
+			err = db.Sync()
+		}
+		if err != nil {
+			return errors.Join(err, db.Close())
+		}
+		db.NoSync = false
+		if err := p.reserve.exchange(p.path, f); err != nil {
+			return errors.Join(err, db.Close())
+		}
+		old := p.db
+		p.db, p.doubtful = db, false
+		// It is the reserve now, and what closing it has to say doesn't matter.
+		_ = old.Close()
+		return p.reserve.settle()
 	})
+	p.dropPages()
 	return m, err
 }
+
+func (p *present) close() error { return errors.Join(p.db.Close(), p.reserve.close()) }
 
 // dropPages gives back the memory of the pages that were read through the map: they are in the page
 // cache, or can be read again. It advises about the pages in use and no others: near a power of two the file ends
@@ -374,8 +403,8 @@ func (p *present) dropPages() {
 	// Where it isn't taken, the process only looks larger than it is.
 	_ = p.guard(func() error {
 		return p.db.View(func(tx *bbolt.Tx) error { // the map holds a transaction's pages, and stays while it is open
-			_, _, _ = unix.Syscall(unix.SYS_MADVISE, p.db.Info().Data, uintptr(tx.Size()), unix.MADV_DONTNEED)
-			return nil
+			_, _, err := unix.Syscall(unix.SYS_MADVISE, p.db.Info().Data, uintptr(tx.Size()), unix.MADV_DONTNEED)
+			return err
 		})
 	})
 }

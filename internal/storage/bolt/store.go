@@ -39,9 +39,12 @@ type Store struct {
 	closeOnce     sync.Once
 	closeErr      error
 
-	failed reason      // why nothing is written until a restart
-	noRoom reason      // why the last checkpoint could not be written
-	tight  atomic.Bool // the log has no room left: give up history for it
+	failed   reason      // why nothing is written until a restart
+	stalled  reason      // why the last checkpoint failed
+	refusing reason      // why what grows is refused
+	tight    atomic.Bool // the log needs a segment and can't have one made: give up history for it
+
+	footprints atomic.Int64 // of all present keys; the committer's to change
 
 	behind        behind
 	checkpointDue chan struct{} // capacity 1
@@ -74,17 +77,22 @@ func Open(ctx context.Context, options Options) (storage.Store, error) {
 }
 
 func open(o Options) (*Store, error) {
+	total, _, err := fileSystem(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("storage: %w", err)
+	}
+	o = o.sized(total)
 	logDir, path := filepath.Join(o.Dir, "log"), filepath.Join(o.Dir, "present.db")
 	if err := create(o, logDir, path); err != nil {
 		return nil, err
 	}
-	p, m, keys, err := openPresent(path)
+	p, m, keys, err := openPresent(path, o.room)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
 		options: o, present: p, durable: m,
-		log:           newLog(logDir, m, o),
+		log:           newLog(logDir, m.salt, o),
 		queue:         make(chan *request, queueLength),
 		closing:       make(chan struct{}),
 		committerDone: make(chan struct{}),
@@ -97,75 +105,74 @@ func open(o Options) (*Store, error) {
 	r, err := recoverLog(s.log, m, s.mirror)
 	if err != nil {
 		s.mirror.Close()
-		return nil, errors.Join(err, p.db.Close())
-	}
-	if err := s.upgrade(); err != nil {
-		s.mirror.Close()
-		return nil, errors.Join(err, s.log.close(), p.db.Close())
+		return nil, errors.Join(err, p.close())
 	}
 	s.behind = behind{changed: r.changed, tail: r.tail, sequence: s.log.sequence}
 	if window := storage.Rev(o.HistoryRevisions); s.mirror.Rev() > window {
 		s.mirror.Compact(s.mirror.Rev() - window)
 	}
+	s.mirror.Compact(r.bare)
 	s.log.reclaim(m.sequence, m.compacted)
 	if oldest := s.log.oldest(); oldest > firstRev+1 {
 		s.mirror.Compact(oldest - 1)
 	}
-	if s.log.active() == nil {
-		s.log.ask(blockSize) // a new store's first write need not wait for it
+	if err := s.measure(); err != nil {
+		s.mirror.Close()
+		return nil, errors.Join(err, s.log.close(), p.close())
 	}
-	s.tasks.Go(func() { s.log.prepare(s.committerDone, s.roomChanged) })
+	if err := s.log.atLeast(2); err != nil {
+		s.options.Log.Warn("the store's log has one segment alone, and can go on when there is room for another", "err", err)
+	}
+	s.log.ask(blockSize) // the next write need not wait for it
+	s.tasks.Go(func() { s.log.prepare(s.committerDone, s.needSegment) })
 	s.tasks.Go(s.checkpointer)
 	s.tasks.Go(s.committer)
 	return s, nil
 }
 
-// upgrade raises the format of a present that an earlier program wrote. Without room for that it stays as it is until
-// the next checkpoint.
-func (s *Store) upgrade() error {
-	if s.durable.format == presentFormat {
-		return nil
-	}
-	m, err := s.present.write(nil, nil, s.durable)
-	if isFull(err) {
-		s.options.Log.Warn("no room to raise the format of the store's file: an earlier version must not open it", "file", s.present.path, "err", err)
-		return nil
-	}
+// measure finds what the present needs of its files, and makes them as large.
+func (s *Store) measure() error {
+	v, err := s.mirror.View(context.Background(), storage.Any())
 	if err != nil {
-		return fmt.Errorf("storage: raise the format of %s: %w", s.present.path, err)
+		return err
 	}
-	m.format = presentFormat
-	s.durable = m
+	footprints, largest := int64(0), s.log.segmentBytes.Load()
+	for kv := range v.Range("", "") {
+		footprints += footprint(kv)
+		largest = max(largest, aligned(headerSize+int(recordSize(storage.Write{Key: kv.Key, Value: kv.Value}, nil))))
+	}
+	s.footprints.Store(footprints)
+	s.log.segmentBytes.Store(largest)
+	// What can't be had now is refused to those who need it.
+	if err := s.present.reserve.grow(s.options.reserveAhead(footprints)); err != nil && s.present.reserve.bytes() < fileNeeds(footprints) {
+		s.refusing.set(err)
+		s.options.Log.Warn("no room: creates and larger values are refused", "err", err)
+	}
 	return nil
 }
 
-// create makes the files of a new store where there are none. Either way their names are durable when it returns:
-// whoever made them may have been killed before that.
+// create makes the files of a new store where there are none.
 func create(o Options, logDir, path string) error {
 	if err := removeUnfinished(path); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
 	_, err := os.Stat(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err != nil {
-		if entries, err := os.ReadDir(logDir); err == nil && len(entries) > 0 {
-			return &CorruptError{Path: path, Offset: -1, What: "the file is missing, and there is a log of a store beside it"}
-		}
-		if err := os.MkdirAll(logDir, 0o700); err != nil {
-			return fmt.Errorf("storage: %w", err)
-		}
-		if err := createPresent(path); err != nil {
-			return fmt.Errorf("storage: create %s: %w", path, err)
-		}
+	if entries, err := os.ReadDir(logDir); err == nil && len(entries) > 0 {
+		return &CorruptError{Path: path, Offset: -1, What: "the file is missing, and there is a log of a store beside it"}
 	}
-	for _, dir := range []string{o.Dir, filepath.Dir(filepath.Clean(o.Dir))} {
-		if err := o.syncDir(dir); err != nil {
-			return fmt.Errorf("storage: %w", err)
-		}
+	if err := o.room(o.Dir, newStoreNeeds(o)); err != nil {
+		return fmt.Errorf("storage: no store is created in %s: %w. Free some room, or choose a data directory on a larger file system", o.Dir, err)
 	}
-	return nil
+	if err := os.MkdirAll(logDir, 0o700); err != nil {
+		return fmt.Errorf("storage: %w", err)
+	}
+	if err := createPresent(path); err != nil {
+		return fmt.Errorf("storage: create %s: %w", path, err)
+	}
+	return syncDir(filepath.Dir(filepath.Clean(o.Dir)))
 }
 
 // View is the store at one revision; see storage.Store.
@@ -198,12 +205,14 @@ func (s *Store) Status() storage.Status {
 		Rev: s.mirror.Rev(), Compacted: s.mirror.Compacted(), Keys: s.mirror.Len(),
 		DiskBytes: s.log.diskBytes(),
 	}
-	if info, err := os.Stat(s.present.path); err == nil {
-		st.DiskBytes += onDisk(info)
+	for _, path := range []string{s.present.path, s.present.reserve.path} {
+		if info, err := os.Stat(path); err == nil {
+			st.DiskBytes += onDisk(info)
+		}
 	}
 	if st.Err = s.failure(); st.Err == nil {
-		if err := s.full(); err != nil {
-			st.Err = fmt.Errorf("%w: %w", storage.ErrFull, err)
+		if err := s.trouble(); err != nil {
+			st.Err = refusal(err)
 		}
 	}
 	return st
@@ -218,6 +227,39 @@ func (s *Store) fail(err error) {
 }
 
 func (s *Store) failure() error { return s.failed.get() }
+
+// trouble says why not everything can be written that should be, for now.
+func (s *Store) trouble() error {
+	if err := s.stalled.get(); err != nil {
+		return err
+	}
+	return s.refusing.get()
+}
+
+// roomChanged reports that something can't be written, or with nil that it can again.
+func (s *Store) roomChanged(err error) {
+	if err != nil {
+		s.options.Log.Error("not everything can be written for now", "err", err)
+		s.options.Listener.Failed(refusal(err))
+	} else if s.trouble() == nil {
+		s.options.Log.Info("everything can be written again")
+		s.options.Listener.Failed(s.failure())
+	}
+}
+
+// roomAgain ends the refusal of what grows.
+func (s *Store) roomAgain() {
+	if s.refusing.clear() {
+		s.roomChanged(nil)
+	}
+}
+
+// needSegment has the oldest history given up for the log's next segment, which can't be made.
+func (s *Store) needSegment(cause error) {
+	s.options.Log.Warn("no new segment of the log can be made; the oldest history is given up for one", "err", cause)
+	s.tight.Store(true)
+	signal(s.checkpointDue)
+}
 
 // readOnly is the answer to whoever wants to write after a failure.
 func readOnly(cause error) error { return fmt.Errorf("%w: %w", storage.ErrReadOnly, cause) }
@@ -240,7 +282,7 @@ func (s *Store) Close() error {
 			err = s.checkpoint(0)
 		}
 		s.mirror.Close()
-		s.closeErr = errors.Join(err, s.log.close(), s.present.db.Close(), s.lock.Close())
+		s.closeErr = errors.Join(err, s.log.close(), s.present.close(), s.lock.Close())
 	})
 	return s.closeErr
 }
