@@ -20,6 +20,9 @@ const (
 	DataAnnotation = "operatord.io/data"
 	// TemplateHashAnnotation on a member's Pod tells which spec.template it was made from.
 	TemplateHashAnnotation = "operatord.io/template-hash"
+	// WithoutAnnotation on a Pod lists fields of it, with commas between them, that can't be obeyed on this machine and
+	// that it is started without: spec.volumes,spec.containers[0].volumeMounts.
+	WithoutAnnotation = "operatord.io/without"
 	// StepAnnotation makes an operator act only when its value changes.
 	StepAnnotation = "operatord.io/step"
 )

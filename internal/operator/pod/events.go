@@ -29,6 +29,7 @@ func (op *Operator) recordChanges(ctx context.Context, old, next *corev1.Pod, o 
 		switch {
 		case s.State.Running != nil && (before.State.Running == nil || before.ContainerID != s.ContainerID):
 			op.event(ctx, next, corev1.EventTypeNormal, "Started", "Started container "+s.Name, next.ResourceVersion)
+		case s.State.Waiting != nil && s.State.Waiting.Reason == notHonoured: // the condition tells
 		case s.State.Waiting != nil && s.State.Waiting.Message != "" && (before.State.Waiting == nil || before.State.Waiting.Reason != s.State.Waiting.Reason):
 			reason := "Failed"
 			if s.State.Waiting.Reason == "CrashLoopBackOff" {

@@ -2,103 +2,246 @@ package pod
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	corehelper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
+
+	"operatord.io/operatord/api/v1alpha1"
+	"operatord.io/operatord/internal/process"
 )
 
-// abilities are which resource limits this machine can set.
-type abilities struct{ memory, cpu bool }
+// abilities are what decides, beside a field itself, whether it can be obeyed.
+type abilities struct {
+	memory, cpu bool // which resource limits this machine can set
 
-// unhonoured names the fields of a Pod that have no effect on this machine, because its processes share the
-// machine's file system, network and identity. They don't keep the Pod from running.
-func unhonoured(pod *corev1.Pod, can abilities) []string {
-	var fields []string
-	add := func(set bool, field, why string) {
-		if set {
-			fields = append(fields, field+": "+why)
-		}
-	}
-	const (
-		files   = "processes see the machine's own file system"
-		network = "processes use the machine's own network"
-		rights  = "processes have the rights of their user on this machine"
-		name    = "processes see the machine's own name"
-	)
-	s := &pod.Spec
-	add(len(s.Volumes) > 0 && anyMounts(s), "spec.volumes", files)
-	add(len(s.HostAliases) > 0, "spec.hostAliases", network)
-	add(s.DNSConfig != nil, "spec.dnsConfig", network)
-	add(s.Hostname != "" || s.HostnameOverride != nil, "spec.hostname", name)
-	add(s.Subdomain != "", "spec.subdomain", network)
-	add(ptr.Deref(s.SetHostnameAsFQDN, false), "spec.setHostnameAsFQDN", name)
-	add(ptr.Deref(s.ShareProcessNamespace, false), "spec.shareProcessNamespace", "all processes are in the machine's own namespace")
-	add(s.HostUsers != nil && !*s.HostUsers, "spec.hostUsers", rights)
-	add(s.RuntimeClassName != nil, "spec.runtimeClassName", "there is one runtime")
-	add(len(s.EphemeralContainers) > 0, "spec.ephemeralContainers", "they are not started; use the machine's own tools")
-	add(len(s.ResourceClaims) > 0, "spec.resourceClaims", "there are no devices to claim")
-	add(s.Resources != nil && len(s.Resources.Limits) > 0, "spec.resources", "limits are per container here")
-	add(len(s.TopologySpreadConstraints) > 0, "spec.topologySpreadConstraints", "there is one node")
-	if a := s.Affinity; a != nil {
-		add(a.PodAffinity != nil, "spec.affinity.podAffinity", "there is one node")
-		add(a.PodAntiAffinity != nil, "spec.affinity.podAntiAffinity", "there is one node")
-	}
-	if c := s.SecurityContext; c != nil {
-		add(len(c.Sysctls) > 0, "spec.securityContext.sysctls", network)
-		add(c.SELinuxOptions != nil, "spec.securityContext.seLinuxOptions", rights)
-		add(c.SeccompProfile != nil && c.SeccompProfile.Type != corev1.SeccompProfileTypeUnconfined, "spec.securityContext.seccompProfile", rights)
-		add(c.AppArmorProfile != nil && c.AppArmorProfile.Type != corev1.AppArmorProfileTypeUnconfined, "spec.securityContext.appArmorProfile", rights)
-	}
-	each := func(list string, cs []corev1.Container) {
-		for i := range cs {
-			c := &cs[i]
-			at := fmt.Sprintf("spec.%s[%d].", list, i)
-			add(len(c.VolumeDevices) > 0, at+"volumeDevices", files)
-			add(c.Stdin, at+"stdin", "standard input is empty")
-			add(c.TTY, at+"tty", "there is no terminal")
-			add(len(c.RestartPolicyRules) > 0, at+"restartPolicyRules", "restartPolicy alone decides")
-			add(hasHostPort(c), at+"ports.hostPort", "a process listens where it wants to")
-			add(!can.memory && !c.Resources.Limits.Memory().IsZero(), at+"resources.limits.memory", "the cgroup controller isn't available to operatord")
-			add(!can.cpu && !c.Resources.Limits.Cpu().IsZero(), at+"resources.limits.cpu", "the cgroup controller isn't available to operatord")
-			if l := c.Lifecycle; l != nil {
-				add(l.PostStart != nil, at+"lifecycle.postStart", "hooks are not run")
-				add(l.PreStop != nil, at+"lifecycle.preStop", "hooks are not run; the stop signal comes at once")
-			}
-			for kind, probe := range map[string]*corev1.Probe{"livenessProbe": c.LivenessProbe, "readinessProbe": c.ReadinessProbe, "startupProbe": c.StartupProbe} {
-				add(probe != nil && !canProbe(probe), at+kind, "this sort of probe isn't known here, so it never succeeds")
-			}
-			if sc := c.SecurityContext; sc != nil {
-				add(ptr.Deref(sc.Privileged, false), at+"securityContext.privileged", rights)
-				add(ptr.Deref(sc.ReadOnlyRootFilesystem, false), at+"securityContext.readOnlyRootFilesystem", files)
-				add(sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation, at+"securityContext.allowPrivilegeEscalation", rights)
-				add(sc.Capabilities != nil, at+"securityContext.capabilities", rights)
-				add(sc.SELinuxOptions != nil, at+"securityContext.seLinuxOptions", rights)
-				add(sc.SeccompProfile != nil && sc.SeccompProfile.Type != corev1.SeccompProfileTypeUnconfined, at+"securityContext.seccompProfile", rights)
-				add(sc.AppArmorProfile != nil && sc.AppArmorProfile.Type != corev1.AppArmorProfileTypeUnconfined, at+"securityContext.appArmorProfile", rights)
-			}
-		}
-	}
-	each("initContainers", s.InitContainers)
-	each("containers", s.Containers)
-	return fields
+	mounts      bool // a container of the Pod mounts a volume
+	tokenless   bool // the Pod asks for no token
+	hostNetwork bool // it asks for the machine's network
 }
 
-func anyMounts(s *corev1.PodSpec) bool {
-	for _, cs := range [][]corev1.Container{s.InitContainers, s.Containers} {
-		for i := range cs {
-			if len(cs[i].VolumeMounts) > 0 {
-				return true
+func abilitiesOf(r *process.Runtime) abilities {
+	memory, cpu, _ := r.CanLimit()
+	return abilities{memory: memory, cpu: cpu}
+}
+
+// with are the abilities for one Pod.
+func (can abilities) with(s *corev1.PodSpec) *abilities {
+	can.tokenless = s.AutomountServiceAccountToken != nil && !*s.AutomountServiceAccountToken
+	can.hostNetwork = s.HostNetwork
+	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
+		can.mounts = can.mounts || len(c.VolumeMounts) > 0 || len(c.VolumeDevices) > 0
+	}
+	return &can
+}
+
+// unlimited names limits that can't be set, in order.
+func (can *abilities) unlimited(limits corev1.ResourceList) []string {
+	var not []string
+	for name, quantity := range limits {
+		switch {
+		case quantity.IsZero(), name == corev1.ResourceMemory && can.memory, name == corev1.ResourceCPU && can.cpu:
+			continue
+		case corehelper.IsExtendedResourceName(name):
+			continue // counted by the scheduler, and nobody enforces them anywhere
+		}
+		not = append(not, string(name))
+	}
+	slices.Sort(not)
+	return not
+}
+
+// difference is a field of a Pod that can't be obeyed on this machine.
+type difference struct {
+	path   string // as kubectl explain and JSONPath write it: spec.containers[0].volumeMounts
+	why    string
+	help   string
+	beside bool // the rest of the Pod runs nevertheless
+}
+
+func (d difference) String() string {
+	return d.path + ": " + d.why + " (" + d.help + ")"
+}
+
+// differences are all fields of a Pod that can't be obeyed here, in the order of the type.
+func differences(s *corev1.PodSpec, can abilities) []difference {
+	w := fieldWalk{can: can.with(s)}
+	w.structure(reflect.ValueOf(s).Elem(), "spec")
+	return w.found
+}
+
+// Refused names the fields that keep a Pod with this spec from being started on this machine. A Pod that lists them
+// in its annotation v1alpha1.WithoutAnnotation is started without them.
+func Refused(s *corev1.PodSpec, r *process.Runtime) []string {
+	var paths []string
+	for _, d := range differences(s, abilitiesOf(r)) {
+		if !d.beside {
+			paths = append(paths, d.path)
+		}
+	}
+	return paths
+}
+
+// fieldWalk looks at each field that is set, by the rules.
+type fieldWalk struct {
+	can   *abilities
+	found []difference
+}
+
+func (w *fieldWalk) structure(v reflect.Value, path string) {
+	t := v.Type()
+	for i := range t.NumField() {
+		f, value := t.Field(i), v.Field(i)
+		if value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 {
+			continue
+		}
+		name := jsonName(f)
+		if name == "" { // embedded: its fields are the outer one's
+			w.structure(value, path)
+			continue
+		}
+		w.field(value, t.Name()+"."+name, path+"."+name)
+	}
+}
+
+func (w *fieldWalk) field(v reflect.Value, key, path string) {
+	v = reflect.Indirect(v)
+	r, known := fields[key]
+	switch {
+	case !known:
+		w.found = append(w.found, difference{path: path, why: "this operatord doesn't know the field", help: "leave it out"})
+	case r.inert:
+	case r.why == "":
+		w.inside(v, path)
+	case r.when == nil || r.when(v.Interface(), w.can):
+		paths := []string{path}
+		if r.parts != nil {
+			paths = r.parts(v.Interface(), w.can)
+			for i := range paths {
+				paths[i] = path + "." + paths[i]
 			}
 		}
+		for _, p := range paths {
+			w.found = append(w.found, difference{path: p, why: r.why, help: r.help, beside: r.beside})
+		}
+	}
+}
+
+// inside looks at what a field consists of.
+func (w *fieldWalk) inside(v reflect.Value, path string) {
+	switch {
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			w.inside(reflect.Indirect(v.Index(i)), fmt.Sprintf("%s[%d]", path, i))
+		}
+	case v.Kind() == reflect.Struct && !isLeaf(v.Type()):
+		w.structure(v, path)
+	}
+}
+
+// isLeaf tells whether a struct is one value, not several fields.
+func isLeaf(t reflect.Type) bool {
+	switch t {
+	case reflect.TypeFor[resource.Quantity](), reflect.TypeFor[intstr.IntOrString](), reflect.TypeFor[metav1.Time]():
+		return true
 	}
 	return false
 }
 
-func hasHostPort(c *corev1.Container) bool {
-	for _, p := range c.Ports {
-		if p.HostPort != 0 && p.HostPort != p.ContainerPort {
-			return true
+// jsonName is a field's name in JSON; empty for one whose fields stand in the outer struct.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// judgement is what the differences of a Pod lead to.
+type judgement struct {
+	refused string // why the Pod may not be started; empty: it may
+	without string // what it runs without, and what its annotation says wrongly; empty: nothing
+}
+
+func (j judgement) said() []string {
+	var said []string
+	for _, s := range []string{j.refused, j.without} {
+		if s != "" {
+			said = append(said, s)
 		}
 	}
-	return false
+	return said
+}
+
+// judge decides about a Pod. One that was created before daemons judged is never refused.
+func judge(pod *corev1.Pod, can abilities, since time.Time) judgement {
+	listed := splitList(pod.Annotations[v1alpha1.WithoutAnnotation])
+	var refusals, lacks []difference
+	used := map[string]bool{}
+	for _, d := range differences(&pod.Spec, can) {
+		used[d.path] = true
+		if d.beside || slices.Contains(listed, d.path) || createdBefore(pod, since) {
+			lacks = append(lacks, d)
+		} else {
+			refusals = append(refusals, d)
+		}
+	}
+	var said []string
+	if len(lacks) > 0 {
+		said = append(said, "runs without "+join(lacks))
+	}
+	var stray []string
+	for _, name := range listed {
+		if !used[name] {
+			stray = append(stray, name)
+		}
+	}
+	if len(stray) > 0 {
+		said = append(said, fmt.Sprintf("annotation %s names what is no field that stands in the way: %s", v1alpha1.WithoutAnnotation, strings.Join(stray, ", ")))
+	}
+	j := judgement{without: strings.Join(said, "; ")}
+	if len(refusals) > 0 {
+		paths := make([]string, len(refusals))
+		for i, d := range refusals {
+			paths[i] = d.path
+		}
+		j.refused = fmt.Sprintf("not started, since this machine can't give it what it asks for: %s; to run it without, annotate it: %s=%s",
+			join(refusals), v1alpha1.WithoutAnnotation, strings.Join(slices.Concat(listed, paths), ","))
+	}
+	return j
+}
+
+// createdBefore tells whether a Pod is older than the judging of Pods. Times of creation are whole seconds; of two in
+// the same second the one that has run is the older.
+func createdBefore(pod *corev1.Pod, since time.Time) bool {
+	since = since.Truncate(time.Second)
+	switch created := pod.CreationTimestamp.Time; {
+	case since.IsZero() || created.After(since):
+		return false
+	case created.Before(since):
+		return true
+	}
+	ran := func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }
+	return slices.ContainsFunc(pod.Status.InitContainerStatuses, ran) || slices.ContainsFunc(pod.Status.ContainerStatuses, ran)
+}
+
+func join(ds []difference) string {
+	texts := make([]string, len(ds))
+	for i, d := range ds {
+		texts[i] = d.String()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func splitList(list string) []string {
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -82,7 +82,7 @@ type observation struct {
 	containers []*container // init containers first, in order
 	waiting    string       // why nothing is started at all; empty: nothing stands in the way
 	unadmitted []string     // what the machine has not enough of for the Pod
-	unhonoured []string     // fields of the Pod that have no effect here
+	judgement  judgement    // what of the Pod can't be obeyed here
 }
 
 func (o *observation) of(role role) []*container {
@@ -127,9 +127,8 @@ func (op *Operator) observe(pod *corev1.Pod, cleared bool) (*observation, error)
 	if err != nil {
 		return nil, err
 	}
-	memory, cpu, _ := op.Runtime.CanLimit()
-	can := abilities{memory: memory, cpu: cpu}
-	o := &observation{now: op.Now(), address: ip.String(), hostIP: hostIP, unhonoured: unhonoured(pod, can)}
+	can := abilitiesOf(op.Runtime)
+	o := &observation{now: op.Now(), address: ip.String(), hostIP: hostIP, judgement: judge(pod, can, op.JudgedSince)}
 	if !cleared {
 		o.waiting = "processes of an earlier Pod of this name have not ended yet"
 	}
@@ -159,7 +158,9 @@ func (op *Operator) observe(pod *corev1.Pod, cleared bool) (*observation, error)
 				c.runs = append(c.runs, p)
 			}
 		}
-		c.launch, c.blocked = op.prepare(pod, c, o.address, can)
+		if c.launch, c.blocked = op.prepare(pod, c, o.address, can); o.judgement.refused != "" {
+			c.blocked = &blocked{reason: notHonoured, message: o.judgement.refused}
+		}
 		if last := c.last(); last != nil {
 			if last.State == process.Created && last.Error != "" && c.blocked == nil {
 				c.blocked = &blocked{reason: "CreateContainerError", message: last.Error, retry: true}

@@ -49,11 +49,16 @@ type Options struct {
 	Writer  controller.Writer // Tracked, so that each reconcile sees what the last one wrote
 	Dir     string            // a directory of the operator's own, for the files that Pods are given, in the daemon's private one
 
-	NodeName   string           // empty: the machine's name
-	HostImages []string         // image names, or patterns as of path.Match, that mean this machine's programs; nil: host
-	Version    string           // operatord's own, for the Node
-	Now        func() time.Time // nil: time.Now
-	Log        *slog.Logger     // nil: slog.Default
+	NodeName   string   // empty: the machine's name
+	HostImages []string // image names, or patterns as of path.Match, that mean this machine's programs; nil: host
+	Version    string   // operatord's own, for the Node
+
+	// JudgedSince is when daemons began to keep Pods back that ask for what can't be obeyed. Older ones run as they always
+	// have. Zero: there are none.
+	JudgedSince time.Time
+
+	Now func() time.Time // nil: time.Now
+	Log *slog.Logger     // nil: slog.Default
 }
 
 // Operator reconciles Pods. Several workers may do so at once, each with another Pod.

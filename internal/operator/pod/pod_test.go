@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"operatord.io/operatord/api/v1alpha1"
 	"operatord.io/operatord/internal/controller"
 	"operatord.io/operatord/internal/process"
 )
@@ -39,7 +40,7 @@ func TestRunsAPod(t *testing.T) {
 	pod := sh("one", `printf '%s\n' "$POD_IP" "$POD_NAME" "$NS" "$UID_" "$TIER" "$X_a" "$X_b" "$FROM_CM" "$FROM_S" "$NONE" "$SUM" "$CPU" "$0" "$OPERATORD_DATA"; cat $OPERATORD_LABELS; exec sleep 1000`,
 		func(p *corev1.Pod) {
 			p.Labels = map[string]string{"tier": "back", "app": "x"}
-			p.Annotations = map[string]string{"operatord.io/data": "/some/dir"}
+			p.Annotations = map[string]string{"operatord.io/data": "/some/dir", v1alpha1.WithoutAnnotation: "spec.containers[0].resources.limits.cpu"}
 			c := &p.Spec.Containers[0]
 			c.Args = []string{"arg $(TIER) $$(TIER)"}
 			c.EnvFrom = []corev1.EnvFromSource{{Prefix: "X_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}
@@ -747,19 +748,81 @@ func TestS68LogTroubleIsACondition(t *testing.T) {
 	w.await("talks", "logged again", func(p *corev1.Pod) bool { return condition(p, conditionLogs).Type == "" })
 }
 
-func TestSaysWhatIsNotHonoured(t *testing.T) {
+// asking asks for what a process can't have here.
+func asking(p *corev1.Pod) {
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
+}
+
+// TestIsNotStartedWithoutWhatItAsksFor: a Pod waits, and says for what, until somebody says that it may go without.
+func TestIsNotStartedWithoutWhatItAsksFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
-	w.create(sh("asks", "exec sleep 1000", func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
-		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
-	}))
-	p := w.awaitReady("asks")
+	w.create(sh("asks", "exec sleep 1000", asking))
+	p := w.await("asks", "judged", func(p *corev1.Pod) bool { return p != nil && condition(p, conditionHonoured).Type != "" })
 	c := condition(p, conditionHonoured)
-	if c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "spec.volumes: ") || !strings.Contains(c.Message, "spec.containers[0].securityContext.readOnlyRootFilesystem") {
+	const without = "spec.volumes,spec.containers[0].volumeMounts,spec.containers[0].securityContext.readOnlyRootFilesystem"
+	if c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "not started") || !strings.HasSuffix(c.Message, "annotate it: "+v1alpha1.WithoutAnnotation+"="+without) {
 		t.Errorf("%+v", c)
 	}
+	if s := p.Status.ContainerStatuses[0]; s.State.Waiting == nil || s.State.Waiting.Reason != notHonoured || s.ContainerID != "" || p.Status.Phase != corev1.PodPending {
+		t.Errorf("%s: %+v", p.Status.Phase, s)
+	}
+	if all, err := w.runtime.Group(string(p.UID)); err != nil || len(all) > 0 {
+		t.Errorf("it was started: %+v, %v", all, err)
+	}
+
+	// All but one are not all.
+	annotate := func(list string) {
+		w.patch("asks", `{"metadata":{"annotations":{"`+v1alpha1.WithoutAnnotation+`":"`+list+`"}}}`)
+	}
+	annotate("spec.volumes,spec.containers[0].volumeMounts")
+	p = w.await("asks", "without its volumes", func(p *corev1.Pod) bool {
+		return strings.Contains(condition(p, conditionHonoured).Message, "runs without spec.volumes")
+	})
+	if c := condition(p, conditionHonoured); !strings.Contains(c.Message, "not started, since this machine can't give it what it asks for: spec.containers[0].securityContext.readOnlyRootFilesystem") {
+		t.Errorf("%+v", c)
+	}
+	annotate(without + ", spec.no.such")
+	p = w.awaitReady("asks")
+	c = condition(p, conditionHonoured)
+	if c.Status != corev1.ConditionFalse || strings.Contains(c.Message, "not started") || !strings.Contains(c.Message, "runs without spec.volumes: ") ||
+		!strings.HasSuffix(c.Message, "that stands in the way: spec.no.such") {
+		t.Errorf("%+v", c)
+	}
+	annotate(without)
+	w.await("asks", "without a stray name", func(p *corev1.Pod) bool {
+		return !strings.Contains(condition(p, conditionHonoured).Message, "spec.no.such")
+	})
+}
+
+// TestOldPodsAreNotJudged: what a daemon has started that judged nothing is adopted, and started again when it dies.
+func TestOldPodsAreNotJudged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{JudgedSince: time.Now().Add(time.Hour)})
+	w.create(sh("old", "exec sleep 1000", asking))
+	before := w.awaitReady("old")
+	if c := condition(before, conditionHonoured); c.Status != corev1.ConditionFalse || !strings.HasPrefix(c.Message, "runs without spec.volumes") {
+		t.Errorf("%+v", c)
+	}
+	w.restart()
+	if p := w.pod("old"); p.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID {
+		t.Errorf("not adopted: %+v", p.Status)
+	}
+	all, err := w.runtime.Group(string(before.UID))
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if err := syscall.Kill(all[0].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.await("old", "started again", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 1 && allRunning(p) })
+}
+
+func TestPlainPodsAskForNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
 	w.create(sh("plain", "exec sleep 1000"))
 	if c := condition(w.awaitReady("plain"), conditionHonoured); c.Type != "" {
 		t.Errorf("a plain Pod has %+v", c)
@@ -767,7 +830,7 @@ func TestSaysWhatIsNotHonoured(t *testing.T) {
 	w.create(sh("root", "exec sleep 1000", func(p *corev1.Pod) {
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](0)}
 	}))
-	p = w.await("root", "waiting", func(p *corev1.Pod) bool { return p != nil && len(p.Status.ContainerStatuses) == 1 })
+	p := w.await("root", "waiting", func(p *corev1.Pod) bool { return p != nil && len(p.Status.ContainerStatuses) == 1 })
 	if s := p.Status.ContainerStatuses[0].State.Waiting; s == nil || s.Reason != "CreateContainerConfigError" || !strings.Contains(s.Message, "runAsNonRoot") {
 		t.Errorf("%+v", p.Status.ContainerStatuses[0])
 	}

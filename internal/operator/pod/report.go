@@ -179,11 +179,15 @@ func seconds(t time.Time) metav1.Time {
 
 // Conditions that Kubernetes doesn't have. They are there only while they are False.
 const (
-	// conditionHonoured: False while fields of the Pod have no effect on this machine.
+	// conditionHonoured: False while fields of the Pod can't be obeyed on this machine, whether that keeps it from being
+	// started or it goes without.
 	conditionHonoured corev1.PodConditionType = "operatord.io/Honoured"
 	// conditionLogs: False while output can't be written to a container's log.
 	conditionLogs corev1.PodConditionType = "operatord.io/LogsWritable"
 )
+
+// notHonoured is the reason of conditionHonoured, and what the containers of a Pod wait for that it keeps back.
+const notHonoured = "FieldsNotHonoured"
 
 // conditions brings the Pod's conditions up to date. Those of others are left alone.
 func conditions(s *corev1.PodStatus, pod *corev1.Pod, o *observation, p plan) {
@@ -267,7 +271,7 @@ func conditions(s *corev1.PodStatus, pod *corev1.Pod, o *observation, p plan) {
 		}
 	}
 	only(conditionLogs, logs, "LogNotWritable")
-	only(conditionHonoured, o.unhonoured, "FieldsNotHonoured")
+	only(conditionHonoured, o.judgement.said(), notHonoured)
 }
 
 func conditionTrue(conditions []corev1.PodCondition, t corev1.PodConditionType) bool {
