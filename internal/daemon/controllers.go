@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -169,7 +171,7 @@ func makeCluster(s *server, p parts) (*operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := cluster.New(cluster.Options{DataDir: s.cfg.DataDir, Binary: binary, Log: p.log})
+	op := cluster.New(cluster.Options{DataDir: s.cfg.DataDir, Binary: binary, Without: s.without, Log: p.log})
 	kit := controller.NewMachine(controller.MachineOptions{
 		Name: p.name, For: op.For(), Reader: s.informers, Writer: p.writer, Metrics: s.controllerMetrics(), Log: p.log,
 	}, op)
@@ -178,10 +180,19 @@ func makeCluster(s *server, p parts) (*operator, error) {
 	return &operator{run: controller.New(o).Run, close: op.Close, kind: op.For(), kit: kit}, nil
 }
 
+// without are the fields that members of a Cluster go without: those of Clusters that are older than the judging of Pods
+// are replaced, whatever their template asks for.
+func (s *server) without(cl *v1alpha1.Cluster, spec *corev1.PodSpec) []string {
+	if s.processes == nil || !cl.CreationTimestamp.Time.Before(s.judgedSince.Truncate(time.Second)) {
+		return nil
+	}
+	return pod.Demands(spec, s.processes)
+}
+
 func makePod(s *server, p parts) (*operator, error) {
 	op, err := pod.New(pod.Options{
 		Runtime: s.processes, Reader: s.informers, Writer: p.writer, Dir: s.dir.file(podsDir),
-		HostImages: s.cfg.hostImages(), Version: s.cfg.Version, Log: p.log,
+		HostImages: s.cfg.hostImages(), Version: s.cfg.Version, JudgedSince: s.judgedSince, Log: p.log,
 	})
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ const (
 	tokenFile      = "admin.token"
 	kubeconfigFile = "admin.kubeconfig"
 	socketFile     = "operatord.sock"
+	judgedFile     = "pods-judged-since"
 	storeDir       = "store"
 	runDir         = "run"
 	podsDir        = "pods"

@@ -23,14 +23,15 @@ import (
 
 // server is a daemon under construction, in order of construction.
 type server struct {
-	cfg       Config
-	on        map[string]bool // operators
-	metrics   *metrics.Set
-	health    *health
-	dir       *dataDir
-	ca        *authority
-	token     string
-	listeners *listeners
+	cfg         Config
+	on          map[string]bool // operators
+	metrics     *metrics.Set
+	health      *health
+	dir         *dataDir
+	ca          *authority
+	token       string
+	judgedSince time.Time // zero: always
+	listeners   *listeners
 
 	scheme    *runtime.Scheme
 	registry  *resource.Registry
@@ -79,6 +80,9 @@ func (s *server) run(ctx context.Context, started time.Time) (err error) {
 		return err
 	}
 	defer s.dir.release()
+	if s.judgedSince, err = s.dir.podsJudgedSince(started, cfg.Log); err != nil {
+		return err
+	}
 	if s.ca, err = openAuthority(s.dir); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ var own = map[string]entry{
 	caCertFile:     {},
 	endpointsFile:  {},
 	socketFile:     {},
+	judgedFile:     {},
 	storeDir:       {depth: everything},
 	runDir:         {depth: everything},
 	podsDir:        {depth: 1}, // one directory a Pod

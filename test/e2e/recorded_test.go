@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"operatord.io/operatord/test/daemon"
@@ -119,6 +120,22 @@ func TestRunsRecordedDirectories(t *testing.T) {
 	})
 	e.ready("demo", 2)
 	e.ready("gated", 1)
+	// A member of a Cluster that is older than the judging of Pods is replaced, and says what it goes without.
+	dead := e.pod("gated-0")
+	if err := syscall.Kill(dead.pid(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("a member that asks for much is replaced", func() error {
+		for _, p := range e.pods("gated") {
+			if p.Metadata.UID != dead.Metadata.UID && daemon.Alive(p.pid()) {
+				if why := e.kubectl("get", "pod", p.Metadata.Name, "-o", `jsonpath={.status.conditions[?(@.type=="operatord.io/Honoured")].message}`); !strings.HasPrefix(why, "runs without spec.") {
+					return fmt.Errorf("%s says %q", p.Metadata.Name, why)
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("%v", e.pods("gated"))
+	})
 	found := e.identities(answered)
 	for object, was := range answered {
 		collection, name, _ := strings.Cut(object, " ")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -92,6 +93,17 @@ func TestTakesOverFromEarlierDaemons(t *testing.T) {
 			e.eventually("it is started again", func() error {
 				if p := e.pod("gated"); p.pid() == gated.pid() || !daemon.Alive(p.pid()) {
 					return fmt.Errorf("phase %s, pid %d", p.Status.Phase, p.pid())
+				}
+				return nil
+			})
+			// One that comes after the upgrade doesn't get less than it asks for without a word.
+			if err := e.Create(e.ctx, pods, strings.NewReplacer(`"name":"gated"`, `"name":"later"`, `"requests":{"cpu":"10000"}`, "").Replace(gatedPod), nil); err != nil {
+				t.Fatal(err)
+			}
+			e.eventually("a later one is kept back", func() error {
+				why := e.kubectl("get", "pod", "later", "-o", `jsonpath={.status.conditions[?(@.type=="operatord.io/Honoured")].message}`)
+				if p := e.pod("later"); p.pid() != 0 || !strings.Contains(why, "not started") || !strings.Contains(why, "spec.volumes") {
+					return fmt.Errorf("pid %d: %s", p.pid(), why)
 				}
 				return nil
 			})

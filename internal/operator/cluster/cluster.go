@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -45,23 +46,27 @@ type Options struct {
 	DataDir string           // the daemon's data directory; members' data is in DataDir/clusters/UID
 	Binary  string           // absolute path of operatord, which default members run
 	Now     func() time.Time // nil: time.Now
-	Log     *slog.Logger     // nil: slog.Default
+	// Without gives the fields of a member's Pod that it is to be started without, though its template doesn't say so; nil:
+	// always none.
+	Without func(*v1alpha1.Cluster, *corev1.PodSpec) []string
+	Log     *slog.Logger // nil: slog.Default
 }
 
 // Operator is the state machine of Clusters. Its methods are safe for concurrent use by several workers as
 // long as each Cluster is with one at a time.
 type Operator struct {
-	dir    string // DataDir/clusters
-	binary string
-	now    func() time.Time
-	log    *slog.Logger
-	disk   disk
-	homes  sync.Mutex // of names in dir, against jobs that were cancelled and still go on
-	jobs   *jobs
-	lanes  lanes
-	looks  *looks
-	root   bool // the daemon may give files away
-	failed troubles
+	dir     string // DataDir/clusters
+	binary  string
+	now     func() time.Time
+	without func(*v1alpha1.Cluster, *corev1.PodSpec) []string
+	log     *slog.Logger
+	disk    disk
+	homes   sync.Mutex // of names in dir, against jobs that were cancelled and still go on
+	jobs    *jobs
+	lanes   lanes
+	looks   *looks
+	root    bool // the daemon may give files away
+	failed  troubles
 }
 
 var (
@@ -82,17 +87,21 @@ func New(o Options) *Operator {
 
 // newOperator also says how what waits for the disk is run; nil: beside the workers.
 func newOperator(o Options, d disk, launch func(func()), root bool) *Operator {
+	if o.Without == nil {
+		o.Without = func(*v1alpha1.Cluster, *corev1.PodSpec) []string { return nil }
+	}
 	outside := newOutside(o.Now, launch)
 	op := &Operator{
-		dir:    filepath.Join(o.DataDir, "clusters"),
-		binary: o.Binary,
-		now:    o.Now,
-		log:    o.Log,
-		disk:   d,
-		jobs:   newJobs(outside),
-		lanes:  newLanes(),
-		root:   root,
-		failed: troubles{byKey: map[controller.Key]trouble{}},
+		dir:     filepath.Join(o.DataDir, "clusters"),
+		binary:  o.Binary,
+		now:     o.Now,
+		without: o.Without,
+		log:     o.Log,
+		disk:    d,
+		jobs:    newJobs(outside),
+		lanes:   newLanes(),
+		root:    root,
+		failed:  troubles{byKey: map[controller.Key]trouble{}},
 	}
 	op.looks = newLooks(outside, op.lookAt)
 	op.begin()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,12 @@ func (op *Operator) pod(cl *v1alpha1.Cluster, template *corev1.PodTemplateSpec, 
 	if pod.Spec.TerminationGracePeriodSeconds == nil {
 		grace := int64(memberGrace)
 		pod.Spec.TerminationGracePeriodSeconds = &grace
+	}
+	if fields := op.without(cl, &pod.Spec); len(fields) > 0 {
+		if listed := pod.Annotations[v1alpha1.WithoutAnnotation]; listed != "" {
+			fields = append([]string{listed}, fields...)
+		}
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.WithoutAnnotation, strings.Join(fields, ","))
 	}
 	return pod
 }

@@ -60,6 +60,32 @@ func TestMemberWithoutTemplate(t *testing.T) {
 	}
 }
 
+// TestMemberGoesWithout: the fields are added to those that the template names itself.
+func TestMemberGoesWithout(t *testing.T) {
+	op, cl := newTest(t), demo(4)
+	op.without = func(_ *v1alpha1.Cluster, spec *corev1.PodSpec) []string {
+		if spec.Hostname == "" {
+			return nil
+		}
+		return []string{"spec.hostname", "spec.subdomain"}
+	}
+	template := templateAs(7)
+	if pod := op.pod(cl, template, "demo-3", "/data"); pod.Annotations[v1alpha1.WithoutAnnotation] != "" {
+		t.Errorf("annotations %v", pod.Annotations)
+	}
+	template.Spec.Hostname = "db"
+	if pod := op.pod(cl, template, "demo-3", "/data"); pod.Annotations[v1alpha1.WithoutAnnotation] != "spec.hostname,spec.subdomain" {
+		t.Errorf("annotations %v", pod.Annotations)
+	}
+	template.Annotations = map[string]string{v1alpha1.WithoutAnnotation: "spec.volumes"}
+	if pod := op.pod(cl, template, "demo-3", "/data"); pod.Annotations[v1alpha1.WithoutAnnotation] != "spec.volumes,spec.hostname,spec.subdomain" {
+		t.Errorf("annotations %v", pod.Annotations)
+	}
+	if template.Annotations[v1alpha1.WithoutAnnotation] != "spec.volumes" {
+		t.Error("the template was changed")
+	}
+}
+
 func TestMemberWithTemplate(t *testing.T) {
 	op, grace := newTest(t), int64(30)
 	template := templateAs(7)

@@ -37,7 +37,7 @@ type waiter struct {
 
 // requestsOf is what a Pod requests, itself included: it takes the room of one.
 func requestsOf(pod *corev1.Pod) corev1.ResourceList {
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	requests := resourcehelper.PodRequests(unrequested(pod), resourcehelper.PodResourcesOptions{})
 	requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return requests
 }

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -76,16 +77,55 @@ func differences(s *corev1.PodSpec, can abilities) []difference {
 	return w.found
 }
 
-// Refused names the fields that keep a Pod with this spec from being started on this machine. A Pod that lists them
-// in its annotation v1alpha1.WithoutAnnotation is started without them.
-func Refused(s *corev1.PodSpec, r *process.Runtime) []string {
+// Demands names the fields that may keep a Pod with this spec from running on this machine: those that can't be obeyed,
+// and the requests for which there may be no room. One that lists them in v1alpha1.WithoutAnnotation is started.
+func Demands(s *corev1.PodSpec, r *process.Runtime) []string {
 	var paths []string
 	for _, d := range differences(s, abilitiesOf(r)) {
 		if !d.beside {
 			paths = append(paths, d.path)
 		}
 	}
+	for path, requests := range requestsIn(s) {
+		if len(requests.Requests)+len(requests.Limits) > 0 { // what is limited alone is requested as well
+			paths = append(paths, path)
+		}
+	}
 	return paths
+}
+
+// requestsIn are the places of a Pod where it can request something.
+func requestsIn(s *corev1.PodSpec) iter.Seq2[string, *corev1.ResourceRequirements] {
+	return func(yield func(string, *corev1.ResourceRequirements) bool) {
+		if s.Resources != nil && !yield("spec.resources.requests", s.Resources) {
+			return
+		}
+		for i := range s.InitContainers {
+			if !yield(fmt.Sprintf("spec.initContainers[%d].resources.requests", i), &s.InitContainers[i].Resources) {
+				return
+			}
+		}
+		for i := range s.Containers {
+			if !yield(fmt.Sprintf("spec.containers[%d].resources.requests", i), &s.Containers[i].Resources) {
+				return
+			}
+		}
+	}
+}
+
+// unrequested is a Pod without the requests that it says it may go without.
+func unrequested(pod *corev1.Pod) *corev1.Pod {
+	listed := splitList(pod.Annotations[v1alpha1.WithoutAnnotation])
+	if len(listed) == 0 {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	for path, requests := range requestsIn(&pod.Spec) {
+		if slices.Contains(listed, path) {
+			requests.Requests = nil
+		}
+	}
+	return pod
 }
 
 // fieldWalk looks at each field that is set, by the rules.
@@ -187,6 +227,12 @@ func judge(pod *corev1.Pod, can abilities, since time.Time) judgement {
 			lacks = append(lacks, d)
 		} else {
 			refusals = append(refusals, d)
+		}
+	}
+	for path, requests := range requestsIn(&pod.Spec) {
+		if slices.Contains(listed, path) && len(requests.Requests) > 0 {
+			used[path] = true
+			lacks = append(lacks, difference{path: path, why: "no room is kept for it", help: "take it out of the annotation to have it wait for room"})
 		}
 	}
 	var said []string

@@ -200,6 +200,23 @@ func TestEphemeralContainersAreBeside(t *testing.T) {
 	}
 }
 
+// TestRequestsLeftOut: nothing waits for room that its annotation says it may go without.
+func TestRequestsLeftOut(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{}, {}}}}
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10000")}
+	}
+	cpu := func() string { q := requestsOf(pod)[corev1.ResourceCPU]; return q.String() }
+	if cpu() != "20k" {
+		t.Errorf("%s", cpu())
+	}
+	pod.Annotations = map[string]string{v1alpha1.WithoutAnnotation: "spec.containers[1].resources.requests"}
+	if j := judge(pod, abilities{}, time.Time{}); cpu() != "10k" || !strings.HasPrefix(j.without, "runs without spec.containers[1].resources.requests: ") || strings.Contains(j.without, "annotation operatord") {
+		t.Errorf("%s, %+v", cpu(), j)
+	}
+}
+
 func TestCreatedBefore(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 5, 1, 12, 0, 0, 700_000_000, time.UTC)
