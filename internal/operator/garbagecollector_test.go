@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
@@ -231,6 +232,37 @@ func TestS47InvalidOwners(t *testing.T) {
 	w.until("the dependent of a custom object to go", func() bool { return !w.there(configMaps, "default", "owned-by-widget") })
 	if !w.there(configMaps, "default", "owned") {
 		t.Error("what has a live owner was deleted")
+	}
+}
+
+// Owner references name a version that is no longer served: the owner is found all the same, there or gone.
+func TestOwnersInAVersionThatIsNotServed(t *testing.T) {
+	w := open(t, t.TempDir(), crd.Name, garbagecollector.Name)
+	w.installWidgets()
+	owners := map[string]*unstructured.Unstructured{}
+	for _, name := range []string{"stays", "background", "foreground", "orphan"} {
+		o := widget("default", name)
+		w.do(w.Create(ctx, o))
+		owners[name] = o
+		w.makeConfigMap("default", name, blocking(ownedBy(o)))
+	}
+	w.merge(crd.Kind(), "", "widgets.example.com", `{"spec":{"versions":[
+		{"name":"v1","served":false,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}},
+		{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
+	w.until("v2 to be served alone", func() bool { k := w.kind(widgets); return len(k.Versions) == 1 && k.Versions[0].Name == "v2" })
+	w.delete(widgets, "default", "background", background)
+	w.delete(widgets, "default", "foreground", foreground)
+	w.delete(widgets, "default", "orphan", orphan)
+	w.makeConfigMap("default", "late", ownedBy(owners["background"]))
+	w.untilGone("background", "foreground", "late")
+	w.until("the owners to go", func() bool {
+		return !w.there(widgets, "default", "foreground") && !w.there(widgets, "default", "orphan")
+	})
+	if refs := w.get(configMaps, "default", "orphan").GetOwnerReferences(); len(refs) > 0 {
+		t.Errorf("the orphan's owners are %v", refs)
+	}
+	if i := w.item(configMaps, "default", "stays"); i == nil || i.Deleting() || len(i.Owners()) != 1 {
+		t.Errorf("the dependent of a live owner is %+v", i)
 	}
 }
 

@@ -41,6 +41,7 @@ type Kind struct {
 
 	Versions []*Version // served, preferred first
 	Stored   *Version   // the version written to the store; need not be served
+	Unserved []string   // names of versions that are declared and not served: objects and references may be in them
 
 	Strategy     Strategy
 	Subresources map[string]*Subresource // by name: status, scale, binding, finalize, …
@@ -79,6 +80,11 @@ func (k *Kind) Version(name string) *Version {
 		}
 	}
 	return nil
+}
+
+// Declares tells whether a version is one of the kind's, served or not.
+func (k *Kind) Declares(version string) bool {
+	return k.Version(version) != nil || slices.Contains(k.Unserved, version)
 }
 
 // Subresource finds a subresource in a version; nil if that version doesn't have it.

@@ -4,7 +4,8 @@
 // It works on the metadata view over all kinds: an item is looked at when it, an owner or a dependent of it
 // changes, and what is done follows from the present state alone. An owner is taken for absent only if no
 // object has its uid at a revision not below the dependent's; a uid never comes back, so it is gone for
-// good. A kind that isn't served is unknown, and nothing is deleted for it until it is. Each write names
+// good. A kind that isn't served is unknown, and nothing is deleted for it until it is; a version of a served kind
+// need only be declared. Each write names
 // the uid and revision that were looked at, so whatever changed meanwhile is looked at again.
 package garbagecollector
 

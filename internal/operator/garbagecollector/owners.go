@@ -26,7 +26,7 @@ func (c *Collector) classify(ctx context.Context, item *informer.Item) (owners, 
 	for _, ref := range item.Owners() {
 		gv, err := schema.ParseGroupVersion(ref.APIVersion)
 		kind, served := c.kind(gv.WithKind(ref.Kind).GroupKind())
-		if err != nil || !served || kind.Version(gv.Version) == nil {
+		if err != nil || !served || !kind.Declares(gv.Version) {
 			c.mu.Lock()
 			c.unknown[item.UID()] = struct{}{}
 			c.mu.Unlock()

@@ -91,10 +91,12 @@ func define(crd *apiextensionsv1.CustomResourceDefinition) (*definition, *resour
 			d.stored = v.Name
 			k.Stored = rv
 		}
-		if v.Served {
-			k.Versions = append(k.Versions, rv)
-			d.subresources(k, v)
+		if !v.Served {
+			k.Unserved = append(k.Unserved, v.Name)
+			continue
 		}
+		k.Versions = append(k.Versions, rv)
+		d.subresources(k, v)
 	}
 	if k.Stored == nil {
 		return nil, nil, errors.New("no version is the storage version")
