@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -19,11 +20,12 @@ import (
 //	24 records          uint32
 //	28 body length      uint32
 //	32 time             int64    nanoseconds since 1970
-//	40 body check       uint32   CRC-32C
-//	44 header check     uint32   CRC-32C of the 44 bytes before
-//	48 body
+//	40 store            16 bytes the store's id; not in format 1, where what follows stands 16 bytes earlier
+//	56 body check       uint32   CRC-32C
+//	60 header check     uint32   CRC-32C of the 60 bytes before
+//	64 body
 //
-// All integers are little-endian. Both checks are seeded with the store's random salt and the
+// Batches of format 1 are read as long as they are there, and never written. All integers are little-endian. Both checks are seeded with the store's random salt and the
 // sequence, so that a batch of another store, a recycled one, or bytes that a client made to look like
 // one do not verify.
 //
@@ -36,10 +38,11 @@ import (
 //	                    if bare:   length 0
 //	note                uvarint length, bytes
 const (
-	blockSize    = 4096
-	headerSize   = 48
-	batchMagic   = "opdb"
-	formatNumber = 1
+	blockSize   = 4096
+	headerSize  = 64
+	headerSize1 = 48 // of format 1
+	batchMagic  = "opdb"
+	batchFormat = 2
 )
 
 const (
@@ -61,8 +64,14 @@ func (s salt) seed(sequence uint64) uint32 {
 	return crc32.Checksum(b[:], castagnoli)
 }
 
+// storeID is random and of one store only. Unlike the salt it can be read where nothing verifies.
+type storeID [16]byte
+
+func (id storeID) String() string { return hex.EncodeToString(id[:]) }
+
 // header is what is known of a batch without reading its body.
 type header struct {
+	before   int // the body, bytes
 	sequence uint64
 	first    storage.Rev
 	count    int
@@ -75,7 +84,7 @@ type header struct {
 func (h header) last() storage.Rev { return h.first + storage.Rev(h.count) - 1 }
 
 // size is what the batch takes on disk.
-func (h header) size() int64 { return aligned(headerSize + h.length) }
+func (h header) size() int64 { return aligned(h.before + h.length) }
 
 func aligned(n int) int64 { return int64(n+blockSize-1) &^ (blockSize - 1) }
 
@@ -150,45 +159,69 @@ func (b *batchBuffer) add(r record) {
 }
 
 // seal gives the finished bytes, padded to whole blocks, good until the next reset. It may be called again.
-func (b *batchBuffer) seal(s salt, sequence uint64, now time.Time) (header, []byte) {
-	h := header{sequence: sequence, first: b.first, count: b.count, length: len(b.buf) - headerSize, time: now}
+func (b *batchBuffer) seal(id storeID, s salt, sequence uint64, now time.Time) (header, []byte) {
+	h := header{before: headerSize, sequence: sequence, first: b.first, count: b.count, length: len(b.buf) - headerSize, time: now}
 	seed := s.seed(sequence)
 	h.check = crc32.Update(seed, castagnoli, b.buf[headerSize:])
 	p := b.buf[:headerSize]
 	copy(p, batchMagic)
 	le := binary.LittleEndian
-	le.PutUint32(p[4:], formatNumber)
+	le.PutUint32(p[4:], batchFormat)
 	le.PutUint64(p[8:], h.sequence)
 	le.PutUint64(p[16:], uint64(h.first))
 	le.PutUint32(p[24:], uint32(h.count))
 	le.PutUint32(p[28:], uint32(h.length))
 	le.PutUint64(p[32:], uint64(h.time.UnixNano()))
-	le.PutUint32(p[40:], h.check)
-	le.PutUint32(p[44:], crc32.Update(seed, castagnoli, p[:44]))
+	copy(p[40:], id[:])
+	le.PutUint32(p[56:], h.check)
+	le.PutUint32(p[60:], crc32.Update(seed, castagnoli, p[:60]))
 	n := len(b.buf)
 	padded := append(b.buf, make([]byte, int(aligned(n))-n)...)
 	b.buf = padded[:n]
 	return h, padded
 }
 
-// parseHeader reads a header; ok is false unless it verifies.
+// parseHeader reads a header; ok is false unless it verifies. p has headerSize bytes, or ends earlier with its file.
 func parseHeader(p []byte, s salt) (h header, ok bool) {
 	le := binary.LittleEndian
-	if len(p) < headerSize || string(p[:4]) != batchMagic || le.Uint32(p[4:]) != formatNumber {
+	if len(p) < headerSize1 || string(p[:4]) != batchMagic {
 		return header{}, false
 	}
+	before := headerSize
+	switch format := le.Uint32(p[4:]); {
+	case format == 1:
+		before = headerSize1
+	case format != batchFormat || len(p) < headerSize:
+		return header{}, false
+	}
+	checks := before - 8
 	h = header{
+		before:   before,
 		sequence: le.Uint64(p[8:]),
 		first:    storage.Rev(le.Uint64(p[16:])),
 		count:    int(le.Uint32(p[24:])),
 		length:   int(le.Uint32(p[28:])),
 		time:     time.Unix(0, int64(le.Uint64(p[32:]))),
-		check:    le.Uint32(p[40:]),
+		check:    le.Uint32(p[checks:]),
 	}
-	if crc32.Update(s.seed(h.sequence), castagnoli, p[:44]) != le.Uint32(p[44:]) || h.count == 0 {
+	if crc32.Update(s.seed(h.sequence), castagnoli, p[:checks+4]) != le.Uint32(p[checks+4:]) || h.count == 0 {
 		return header{}, false
 	}
 	return h, true
+}
+
+// foreign says why what a segment begins with, and isn't zero, is not a header of this store's; nil if all that can be
+// said is that it does not verify.
+func foreign(p []byte, id storeID) error {
+	if len(p) < headerSize || string(p[:4]) != batchMagic {
+		return nil
+	}
+	if format := binary.LittleEndian.Uint32(p[4:]); format > batchFormat {
+		return &FormatError{Format: format, Known: batchFormat}
+	} else if other := storeID(p[40:56]); format == batchFormat && other != id {
+		return fmt.Errorf("it is of store %s, and the present beside it of store %s", other, id)
+	}
+	return nil
 }
 
 // verifies says whether body is the one that the header was written with.

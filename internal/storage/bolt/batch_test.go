@@ -25,7 +25,7 @@ func sealed(s salt, sequence uint64) (header, []byte) {
 	for _, r := range sample() {
 		b.add(r)
 	}
-	h, p := b.seal(s, sequence, time.Unix(1, 2))
+	h, p := b.seal(storeID{1}, s, sequence, time.Unix(1, 2))
 	return h, bytes.Clone(p)
 }
 

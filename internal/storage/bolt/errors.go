@@ -25,6 +25,16 @@ func (e *CorruptError) Error() string {
 	return s + ": " + e.What + ". Nothing was changed. Keep a copy of the directory, and put the last good copy of all of it in its place"
 }
 
+// FormatError says that a newer program wrote a file. Older formats are always read.
+type FormatError struct {
+	Path          string
+	Format, Known uint32 // Known is the newest that this program knows
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("storage: %s is of format %d, and this program knows formats up to %d: run a version of operatord that is as new as the one that wrote it. Nothing was changed", e.Path, e.Format, e.Known)
+}
+
 // reason is why something does not go, nil while it does.
 type reason struct{ p atomic.Pointer[error] }
 

@@ -17,6 +17,7 @@ import (
 // appends; anyone may read.
 type log struct {
 	dir          string
+	id           storeID
 	salt         salt
 	segmentBytes atomic.Int64 // of a new segment; the largest value in the store fits
 	open         func(path string, create bool) (file, error)
@@ -88,9 +89,9 @@ const roomRetry = time.Second
 // maxFree is how many segments out of use are kept for reuse; more are deleted.
 const maxFree = 2
 
-func newLog(dir string, s salt, o Options) *log {
+func newLog(dir string, m meta, o Options) *log {
 	l := &log{
-		dir: dir, salt: s, open: o.openLog, room: o.room,
+		dir: dir, id: m.id, salt: m.salt, open: o.openLog, room: o.room,
 		names: make(map[string]bool),
 		spare: spare{
 			want:   make(chan wish, 1),
@@ -373,13 +374,22 @@ func (l *log) take(made grant, n int64) *segment {
 // error from the sync nothing may be written any more: what is on the disk is unknown. Before it,
 // nothing that verifies was.
 func (l *log) append(b *batchBuffer, now time.Time) (h header, took time.Duration, synced bool, err error) {
-	h, p := b.seal(l.salt, l.sequence+1, now)
+	h, p := b.seal(l.id, l.salt, l.sequence+1, now)
 	g, err := l.space(int64(len(p)))
 	if err != nil {
 		return h, 0, false, err
 	}
 	if _, err := g.f.WriteAt(p, g.end); err != nil {
-		return h, 0, !isFull(err), err
+		if !isFull(err) {
+			return h, 0, true, err
+		}
+		if blank := g.blank(g.end); blank != nil {
+			return h, 0, true, errors.Join(err, blank)
+		}
+		if g != l.active() {
+			l.recycle(g)
+		}
+		return h, 0, false, err
 	}
 	start := time.Now()
 	if err := g.f.Datasync(); err != nil {
@@ -431,7 +441,7 @@ func (l *log) recycle(g *segment) {
 	l.mu.Lock()
 	g.sequence, g.first, g.end, g.marks, g.marked, g.dead = 0, 0, 0, nil, false, false
 	l.mu.Unlock()
-	if size := l.segmentBytes.Load(); g.size > size && g.f.Truncate(size) == nil {
+	if size := l.segmentBytes.Load(); g.size > size && g.cut(size) == nil {
 		l.mu.Lock()
 		l.bytes -= g.size - size
 		g.size = size

@@ -39,6 +39,7 @@ type Options struct {
 	// Tests put faults in between.
 	openLog func(path string, create bool) (file, error)
 	room    func(dir string, n int64) error
+	syncDir func(dir string) error
 }
 
 func (o Options) orDefaults() Options {
@@ -56,6 +57,9 @@ func (o Options) orDefaults() Options {
 	}
 	if o.room == nil {
 		o.room = needRoom
+	}
+	if o.syncDir == nil {
+		o.syncDir = syncDir
 	}
 	o.Listener = o.Listener.OrSilent()
 	return o

@@ -40,7 +40,8 @@ var (
 // meta is what the file says of itself. It is written in the same transaction as the keys that it
 // speaks of.
 type meta struct {
-	id        [16]byte // of the store; random
+	format    uint32 // as read; the newest is written
+	id        storeID
 	salt      salt
 	sequence  uint64      // of the newest batch that is in the file
 	rev       storage.Rev // of the newest event that is in the file
@@ -51,8 +52,12 @@ type meta struct {
 
 const metaKey = "meta" // one value: either all of it is of one transaction, or none verifies
 
+// presentFormat is the file's. Format 1 was the same, beside a log whose batches had no id: it is raised before
+// the first batch that has one is written, so that a program that can't read those refuses the store.
+const presentFormat = 2
+
 func (m meta) encode() []byte {
-	b := binary.LittleEndian.AppendUint32(nil, formatNumber)
+	b := binary.LittleEndian.AppendUint32(nil, presentFormat)
 	b = append(b, m.id[:]...)
 	b = append(b, m.salt[:]...)
 	for _, n := range []uint64{m.sequence, uint64(m.rev), uint64(m.compacted), m.keys, m.sum} {
@@ -65,11 +70,14 @@ const metaSize = 4 + 16 + 16 + 5*8 + 4
 
 func decodeMeta(b []byte) (m meta, err error) {
 	le := binary.LittleEndian
-	if len(b) >= 4 && le.Uint32(b) != formatNumber {
-		return m, fmt.Errorf("format %d, this program knows %d: use the version that wrote it", le.Uint32(b), formatNumber)
+	if len(b) >= 4 && le.Uint32(b) > presentFormat {
+		return m, &FormatError{Format: le.Uint32(b), Known: presentFormat}
 	}
 	if len(b) != metaSize || crc32.Checksum(b[:metaSize-4], castagnoli) != le.Uint32(b[metaSize-4:]) {
 		return m, errors.New("its description of itself does not verify")
+	}
+	if m.format = le.Uint32(b); m.format == 0 {
+		return m, errors.New("there is no format 0")
 	}
 	copy(m.id[:], b[4:])
 	copy(m.salt[:], b[20:])
@@ -282,6 +290,10 @@ func (p *present) load() (m meta, keys []*storage.KV, err error) {
 			return damaged("it is a bbolt file, but not a store's")
 		}
 		if m, err = decodeMeta(mb.Get([]byte(metaKey))); err != nil {
+			if newer := (*FormatError)(nil); errors.As(err, &newer) {
+				newer.Path = p.path
+				return newer
+			}
 			return damaged(err.Error())
 		}
 		p.salt = m.salt
@@ -403,8 +415,8 @@ func (p *present) dropPages() {
 	// Where it isn't taken, the process only looks larger than it is.
 	_ = p.guard(func() error {
 		return p.db.View(func(tx *bbolt.Tx) error { // the map holds a transaction's pages, and stays while it is open
-			_, _, err := unix.Syscall(unix.SYS_MADVISE, p.db.Info().Data, uintptr(tx.Size()), unix.MADV_DONTNEED)
-			return err
+			_, _, _ = unix.Syscall(unix.SYS_MADVISE, p.db.Info().Data, uintptr(tx.Size()), unix.MADV_DONTNEED)
+			return nil
 		})
 	})
 }

@@ -1,11 +1,13 @@
 package bolt
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -45,7 +47,10 @@ func recoverLog(l *log, m meta, mir *mirror.Mirror) (*recovery, error) {
 		return nil, err
 	}
 	for _, g := range unused {
-		if err := r.blank(g); err != nil {
+		if g.sequence == 0 {
+			continue
+		}
+		if err := g.blank(0); err != nil { // its first batch was torn
 			closeAll(append(used, unused...))
 			return nil, err
 		}
@@ -97,19 +102,54 @@ func (r *recovery) openSegments() (used, unused []*segment, err error) {
 		if err != nil {
 			return used, unused, fmt.Errorf("storage: read %s: %w", path, err)
 		}
-		if ok {
-			g.sequence, g.first = h.sequence, h.first // end and marks: when it is read
-			used, unused = append(used, g), unused[:len(unused)-1]
+		if !ok {
+			if err := r.neverUsed(g, &s); err != nil {
+				return used, unused, err
+			}
+			continue
 		}
+		g.sequence, g.first = h.sequence, h.first // end and marks: when it is read
+		used, unused = append(used, g), unused[:len(unused)-1]
 	}
 	sort.Slice(used, func(i, j int) bool { return used[i].sequence < used[j].sequence })
 	return used, unused, nil
 }
 
+// sector is what a disk writes as a whole.
+const sector = 512
+
+// neverUsed is an error if a segment whose first header does not verify was used: bytes of unknown meaning never
+// count as none. A header lies within one sector, so where its batch was torn that sector is zero, or as it was
+// before, or whole. That of a new segment is zero, that of one used again is whole.
+func (r *recovery) neverUsed(g *segment, s *scanner) error {
+	p, err := s.bytes(0, sector)
+	if err != nil {
+		return fmt.Errorf("storage: read %s: %w", g.path, err)
+	}
+	if zero(p) {
+		return nil
+	}
+	why := foreign(p, r.log.id)
+	if newer := (*FormatError)(nil); errors.As(why, &newer) {
+		newer.Path = g.path
+		return newer
+	}
+	if why == nil {
+		why = errors.New("it begins with neither a batch of this store nor zeros")
+	}
+	return &CorruptError{Path: g.path, Offset: 0, What: why.Error()}
+}
+
+func zero(p []byte) bool { return len(bytes.TrimLeft(p, "\x00")) == 0 }
+
 // replay goes through the batches from the segment on that holds the checkpoint's. It returns the
 // segments that hold none.
 func (r *recovery) replay(used, unused []*segment) ([]*segment, error) {
 	l := r.log
+	used, unused, err := r.distinct(used, unused)
+	if err != nil {
+		return unused, err
+	}
 	start := sort.Search(len(used), func(i int) bool { return used[i].sequence > r.meta.sequence }) - 1
 	sequence := uint64(1) // the one to come next
 	if start >= 0 {
@@ -118,10 +158,16 @@ func (r *recovery) replay(used, unused []*segment) ([]*segment, error) {
 	}
 	at, off := (*segment)(nil), int64(0)
 	for _, g := range used[max(start, 0):] {
-		if g.sequence != sequence {
+		if g.sequence > sequence {
 			break
 		}
-		var err error
+		if g.sequence < sequence {
+			if err := r.overlaps(g, sequence); err != nil {
+				return unused, err
+			}
+			unused = append(unused, g)
+			continue
+		}
 		at = g
 		if sequence, off, err = r.segment(g, sequence); err != nil {
 			return unused, err
@@ -148,9 +194,50 @@ func (r *recovery) replay(used, unused []*segment) ([]*segment, error) {
 		if err := r.nothingAfter(g, 0, sequence); err != nil {
 			return unused, err
 		}
+		if sequence > 1 || g.sequence > 0 {
+			continue
+		}
+		if err := r.allZero(g); err != nil { // or the store would open as empty
+			return unused, err
+		}
 	}
 	l.sequence = sequence - 1
 	return unused, nil
+}
+
+// distinct takes segments whose first batch is torn, and begins another segment too, from those used.
+func (r *recovery) distinct(used, unused []*segment) (left, out []*segment, err error) {
+	for i := 0; i+1 < len(used); {
+		a, b := used[i], used[i+1]
+		switch {
+		case a.sequence != b.sequence:
+			i++
+			continue
+		case r.overlaps(a, a.sequence+1) == nil:
+			used, unused = slices.Delete(used, i, i+1), append(unused, a)
+		default:
+			if err := r.overlaps(b, b.sequence+1); err != nil {
+				return used, unused, err
+			}
+			used, unused = slices.Delete(used, i+1, i+2), append(unused, b)
+		}
+	}
+	return used, unused, nil
+}
+
+// overlaps is an error if a segment begins with a batch whose sequence another segment has too: one of them isn't what
+// was acknowledged. A torn one is nothing.
+func (r *recovery) overlaps(g *segment, sequence uint64) error {
+	s := scanner{f: g.f, salt: r.log.salt, size: g.size}
+	_, _, ok, err := s.batch(0)
+	if err != nil {
+		return fmt.Errorf("storage: read %s: %w", g.path, err)
+	}
+	if !ok {
+		return nil
+	}
+	return &CorruptError{Path: g.path, Offset: 0, Sequence: g.sequence,
+		What: fmt.Sprintf("it begins with this batch, and without it the log goes to batch %d", sequence-1)}
 }
 
 func pathOf(g *segment, l *log) string {
@@ -246,6 +333,21 @@ func (r *recovery) nothingAfter(g *segment, off int64, sequence uint64) error {
 	return nil
 }
 
+// allZero is an error if a segment holds anything.
+func (r *recovery) allZero(g *segment) error {
+	s := scanner{f: g.f, size: g.size}
+	for off := int64(0); off < g.size; off += blockSize {
+		p, err := s.bytes(off, blockSize)
+		if err != nil {
+			return fmt.Errorf("storage: read %s: %w", g.path, err)
+		}
+		if !zero(p) {
+			return &CorruptError{Path: g.path, Offset: off, What: "the log begins with no batch, and there is something in it"}
+		}
+	}
+	return nil
+}
+
 // settle writes the last whole batch again and syncs it. It may have been read from the page cache of
 // a process that was killed before its sync; nothing may be served that a power cut could take back.
 func (r *recovery) settle() error {
@@ -260,16 +362,4 @@ func (r *recovery) settle() error {
 		return err
 	}
 	return r.last.f.Datasync()
-}
-
-// blank makes sure that a segment whose first batch was torn does not look like one that starts with
-// it: the same sequence is about to be written somewhere else.
-func (r *recovery) blank(g *segment) error {
-	if g.sequence == 0 {
-		return nil
-	}
-	if _, err := g.f.WriteAt(make([]byte, blockSize), 0); err != nil {
-		return err
-	}
-	return g.f.Datasync()
 }

@@ -93,6 +93,26 @@ func (g *segment) grow(size int64) error {
 	return nil
 }
 
+// blank makes sure that no batch is found at an offset, where one was being written that did not come to be: its
+// sequence is about to be used again, maybe somewhere else.
+func (g *segment) blank(off int64) error {
+	if _, err := g.f.WriteAt(make([]byte, blockSize), off); err != nil {
+		return err
+	}
+	return g.f.Datasync()
+}
+
+// cut makes a segment out of use smaller. It doesn't begin with a batch then, for that may not fit any more.
+func (g *segment) cut(size int64) error {
+	if _, err := g.f.WriteAt(make([]byte, blockSize), 0); err != nil {
+		return err
+	}
+	if err := g.f.Datasync(); err != nil {
+		return err
+	}
+	return g.f.Truncate(size)
+}
+
 // scanner reads batches of a segment one after another through a window.
 type scanner struct {
 	f    file
@@ -139,7 +159,7 @@ func (s *scanner) header(off int64) (h header, ok bool, err error) {
 		return header{}, false, err
 	}
 	h, ok = parseHeader(p, s.salt)
-	return h, ok && off+headerSize+int64(h.length) <= s.size, nil
+	return h, ok && off+int64(h.before)+int64(h.length) <= s.size, nil
 }
 
 // batch reads the batch at an offset; ok is false where none verifies. The body is good until the
@@ -149,7 +169,7 @@ func (s *scanner) batch(off int64) (h header, body []byte, ok bool, err error) {
 	if err != nil || !ok {
 		return h, nil, false, err
 	}
-	body, err = s.bytes(off+headerSize, h.length)
+	body, err = s.bytes(off+int64(h.before), h.length)
 	if err != nil {
 		return h, nil, false, err
 	}

@@ -92,7 +92,7 @@ func open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		options: o, present: p, durable: m,
-		log:           newLog(logDir, m.salt, o),
+		log:           newLog(logDir, m, o),
 		queue:         make(chan *request, queueLength),
 		closing:       make(chan struct{}),
 		committerDone: make(chan struct{}),
@@ -116,7 +116,11 @@ func open(o Options) (*Store, error) {
 	if oldest := s.log.oldest(); oldest > firstRev+1 {
 		s.mirror.Compact(oldest - 1)
 	}
-	if err := s.measure(); err != nil {
+	err = s.measure()
+	if err == nil {
+		err = s.upgrade()
+	}
+	if err != nil {
 		s.mirror.Close()
 		return nil, errors.Join(err, s.log.close(), p.close())
 	}
@@ -151,28 +155,55 @@ func (s *Store) measure() error {
 	return nil
 }
 
-// create makes the files of a new store where there are none.
+// upgrade raises the format of a present that an earlier program wrote. Without room for that it stays as it is until
+// the next checkpoint.
+func (s *Store) upgrade() error {
+	if s.durable.format == presentFormat {
+		return nil
+	}
+	m, err := s.present.write(nil, nil, s.durable)
+	if isFull(err) {
+		s.options.Log.Warn("no room to raise the format of the store's file: an earlier version must not open it", "file", s.present.path, "err", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("storage: raise the format of %s: %w", s.present.path, err)
+	}
+	m.format = presentFormat
+	s.durable = m
+	return nil
+}
+
+// create makes the files of a new store where there are none. Either way their names are durable when it returns:
+// whoever made them may have been killed before that.
 func create(o Options, logDir, path string) error {
 	if err := removeUnfinished(path); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
 	_, err := os.Stat(path)
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if entries, err := os.ReadDir(logDir); err == nil && len(entries) > 0 {
-		return &CorruptError{Path: path, Offset: -1, What: "the file is missing, and there is a log of a store beside it"}
+	if err != nil {
+		if entries, err := os.ReadDir(logDir); err == nil && len(entries) > 0 {
+			return &CorruptError{Path: path, Offset: -1, What: "the file is missing, and there is a log of a store beside it"}
+		}
+		if err := o.room(o.Dir, newStoreNeeds(o)); err != nil {
+			return fmt.Errorf("storage: no store is created in %s: %w. Free some room, or choose a data directory on a larger file system", o.Dir, err)
+		}
+		if err := os.MkdirAll(logDir, 0o700); err != nil {
+			return fmt.Errorf("storage: %w", err)
+		}
+		if err := createPresent(path); err != nil {
+			return fmt.Errorf("storage: create %s: %w", path, err)
+		}
 	}
-	if err := o.room(o.Dir, newStoreNeeds(o)); err != nil {
-		return fmt.Errorf("storage: no store is created in %s: %w. Free some room, or choose a data directory on a larger file system", o.Dir, err)
+	for _, dir := range []string{o.Dir, filepath.Dir(filepath.Clean(o.Dir))} {
+		if err := o.syncDir(dir); err != nil {
+			return fmt.Errorf("storage: %w", err)
+		}
 	}
-	if err := os.MkdirAll(logDir, 0o700); err != nil {
-		return fmt.Errorf("storage: %w", err)
-	}
-	if err := createPresent(path); err != nil {
-		return fmt.Errorf("storage: create %s: %w", path, err)
-	}
-	return syncDir(filepath.Dir(filepath.Clean(o.Dir)))
+	return nil
 }
 
 // View is the store at one revision; see storage.Store.

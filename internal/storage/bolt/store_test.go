@@ -181,7 +181,7 @@ func TestNewStoreIsPrivate(t *testing.T) {
 func TestNewerFormat(t *testing.T) {
 	m := meta{rev: 1}.encode()
 	m[0]++
-	if _, err := decodeMeta(m); err == nil || !strings.Contains(err.Error(), "format 2") {
+	if _, err := decodeMeta(m); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("format %d", presentFormat+1)) {
 		t.Fatalf("%v, want an error that names the format", err)
 	}
 }
