@@ -57,6 +57,7 @@ func rootCommand(stderr *daemon.Output) *cobra.Command {
 		stepCommand(),
 		versionCommand(),
 	)
+	root.AddCommand(kubectlCommands()...)
 	return root
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -37,6 +38,30 @@ func TestFlagsFromTheEnvironment(t *testing.T) {
 	other.Int("workers", 4, "")
 	if err := fromEnvironment(other); err == nil || !strings.Contains(err.Error(), "OPERATORD_WORKERS") {
 		t.Errorf("a value that is no number: %v, want an error that names the variable", err)
+	}
+}
+
+// What was meant for kubectl is answered with the command that does it, and isn't listed as ours.
+func TestCommandsOfKubectl(t *testing.T) {
+	t.Setenv("OPERATORD_DATA_DIR", "/srv/data")
+	for args, want := range map[string]string{
+		"get pods -A -o wide": "kubectl --kubeconfig /srv/data/admin.kubeconfig get pods -A -o wide",
+		"apply -f x.yaml":     "kubectl --kubeconfig /srv/data/admin.kubeconfig apply -f x.yaml",
+		"gett pods":           `unknown command "gett"`,
+	} {
+		root := rootCommand(nil)
+		root.SetArgs(strings.Fields(args))
+		root.SetOut(io.Discard)
+		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("operatord %s: %v, want %q", args, err, want)
+		}
+	}
+	var help strings.Builder
+	root := rootCommand(nil)
+	root.SetArgs([]string{"--help"})
+	root.SetOut(&help)
+	if err := root.Execute(); err != nil || strings.Contains(help.String(), "describe") {
+		t.Errorf("%v\n%s", err, &help)
 	}
 }
 

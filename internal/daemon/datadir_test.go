@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"net"
@@ -9,8 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
+
+func openNew(t *testing.T) *dataDir { return open(t, t.TempDir()) }
 
 func open(t *testing.T, path string) *dataDir {
 	t.Helper()
@@ -67,11 +71,11 @@ func TestDataDirForgetsThePredecessor(t *testing.T) {
 
 func TestAuthorityPersistsAndSigns(t *testing.T) {
 	d := open(t, t.TempDir())
-	first, err := openAuthority(d)
+	first, err := openAuthority(d, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := openAuthority(d)
+	ca, err := openAuthority(d, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,21 +102,72 @@ func TestAuthorityPersistsAndSigns(t *testing.T) {
 	}
 }
 
+// An authority whose time is nearly over, is over, or has not come because its certificate was made while the clock was
+// wrong, is valid after the next start. In a bubble it is the year 2000.
+func TestAuthorityAfterYears(t *testing.T) {
+	open := func(t *testing.T, d *dataDir) *authority {
+		t.Helper()
+		a, err := openAuthority(d, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.cert.Verify(x509.VerifyOptions{Roots: a.pool(), CurrentTime: time.Now()}); err != nil {
+			t.Errorf("the authority: %v", err)
+		}
+		s, err := newServerCertificate(a, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.cert.Leaf.Verify(x509.VerifyOptions{Roots: a.pool(), DNSName: "localhost", CurrentTime: time.Now()}); err != nil {
+			t.Errorf("the server: %v", err)
+		}
+		return a
+	}
+	years := openNew(t)
+	synctest.Test(t, func(t *testing.T) {
+		old := open(t, years)
+		time.Sleep(caLifetime - caRenewBefore + time.Hour)
+		cert, _, err := old.client("alice", []string{"dev"}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(cert)
+		client, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewed := open(t, years)
+		if renewed.cert.Equal(old.cert) {
+			t.Error("it has a year left and wasn't renewed")
+		}
+		for name, a := range map[string]*authority{"old": old, "new": renewed} {
+			if _, err := client.Verify(x509.VerifyOptions{Roots: a.pool(), CurrentTime: time.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+				t.Errorf("alice, by the %s certificate: %v", name, err)
+			}
+		}
+	})
+	past, future := openNew(t), openNew(t)
+	synctest.Test(t, func(t *testing.T) { open(t, past) })
+	open(t, past)
+	open(t, future)
+	synctest.Test(t, func(t *testing.T) { open(t, future) })
+}
+
 func TestAuthorityThatCannotBeReadIsNotReplaced(t *testing.T) {
 	d := open(t, t.TempDir())
-	if _, err := openAuthority(d); err != nil {
+	if _, err := openAuthority(d, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(d.file(caKeyFile), []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openAuthority(d); err == nil || !strings.Contains(err.Error(), caKeyFile) {
+	if _, err := openAuthority(d, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), caKeyFile) {
 		t.Errorf("a torn key: %v, want an error that names it", err)
 	}
 	if err := os.Remove(d.file(caKeyFile)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openAuthority(d); err == nil || !strings.Contains(err.Error(), caKeyFile) {
+	if _, err := openAuthority(d, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), caKeyFile) {
 		t.Errorf("a lost key: %v, want an error that names it", err)
 	}
 }

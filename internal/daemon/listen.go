@@ -41,7 +41,7 @@ func listen(c Config, d *dataDir, ca *authority) (*listeners, error) {
 	l := &listeners{}
 	tcp, err := net.Listen("tcp", c.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("daemon: listen for the API: %w (give another --listen, or port 0 for a free one)", err)
+		return nil, fmt.Errorf("daemon: listen for the API: %w%s", err, elsewhere("--listen", "OPERATORD_LISTEN", c.Listen))
 	}
 	l.api = tcp
 	cert, err := newServerCertificate(ca, tcp.Addr())
@@ -57,13 +57,33 @@ func listen(c Config, d *dataDir, ca *authority) (*listeners, error) {
 	})
 	if l.plain, err = net.Listen("tcp", c.HTTP); err != nil {
 		l.close()
-		return nil, fmt.Errorf("daemon: listen for metrics and health: %w (give another --http, or port 0 for a free one)", err)
+		return nil, fmt.Errorf("daemon: listen for metrics and health: %w%s", err, elsewhere("--http", "OPERATORD_HTTP", c.HTTP))
 	}
 	if l.socket, err = listenSocket(d.file(socketFile), c.Log); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// elsewhere says how to listen on another address, also to whom make run has started this.
+func elsewhere(flag, variable, address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		host = "127.0.0.1"
+	}
+	free := net.JoinHostPort(host, "0")
+	return fmt.Sprintf(": give another address, or port 0 for a free one: %s %s, or %s=%s in the environment (as in: %[3]s=%[4]s make run)", flag, free, variable, free)
+}
+
+// sayWhoReaches warns of addresses that others than this machine's users reach.
+func (l *listeners) sayWhoReaches(log *slog.Logger) {
+	if a, ok := l.api.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		log.Warn("the API can be reached from other machines, by whoever has credentials; for them: operatord kubeconfig --user NAME --server https://THIS-MACHINE:PORT. For this machine alone: --listen 127.0.0.1:7443 (or OPERATORD_LISTEN)", "listen", a.String())
+	}
+	if a, ok := l.plain.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		log.Warn("metrics and health can be read from other machines, by anybody. For this machine alone: --http 127.0.0.1:7480 (or OPERATORD_HTTP)", "http", a.String())
+	}
 }
 
 // listenSocket opens the unix socket, which only this process's user may connect to.

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -21,6 +22,7 @@ const (
 	caLifetime     = 20 * 365 * 24 * time.Hour
 	serverLifetime = 365 * 24 * time.Hour
 	renewBefore    = 30 * 24 * time.Hour
+	caRenewBefore  = serverLifetime
 	adminLifetime  = caLifetime
 	clockSkew      = 5 * time.Minute
 )
@@ -47,11 +49,18 @@ func loadAuthority(d *dataDir) (*authority, error) {
 }
 
 // openAuthority reads the authority, or makes it the first time. One that can't be read is an error and
-// never replaced: clients have its certificate.
-func openAuthority(d *dataDir) (*authority, error) {
+// never replaced: clients have its certificate. One whose time is over, or whose certificate was made while the clock
+// was wrong, gets a new certificate for the same key.
+func openAuthority(d *dataDir, log *slog.Logger) (*authority, error) {
 	a, err := loadAuthority(d)
 	if err == nil {
-		return a, nil
+		now := time.Now()
+		if now.After(a.cert.NotBefore) && now.Before(a.cert.NotAfter.Add(-caRenewBefore)) {
+			return a, nil
+		}
+		log.Warn("the certificate authority's certificate is renewed, for the same key: clients that hold the old one need the new kubeconfig once that has run out",
+			"notBefore", a.cert.NotBefore, "notAfter", a.cert.NotAfter, "file", d.file(caCertFile))
+		return a, a.certify(d)
 	}
 	if _, missing := os.Stat(d.file(caCertFile)); !errors.Is(missing, os.ErrNotExist) {
 		return nil, fmt.Errorf("daemon: certificate authority: %w (remove %s and %s to make a new one; clients then need new kubeconfigs)", err, d.file(caCertFile), d.file(caKeyFile))
@@ -65,21 +74,7 @@ func makeAuthority(d *dataDir) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("daemon: certificate authority: %w", err)
 	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: fmt.Sprintf("operatord-ca@%d", time.Now().Unix())},
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-	}
-	a := &authority{cert: template, key: key}
-	der, err := a.sign(template, &key.PublicKey, caLifetime)
-	if err != nil {
-		return nil, err
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		return nil, fmt.Errorf("daemon: certificate authority: %w", err)
-	}
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	a := &authority{key: key}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
 		return nil, err
@@ -87,10 +82,30 @@ func makeAuthority(d *dataDir) (*authority, error) {
 	if err := d.write(caKeyFile, 0o600, keyPEM, true); err != nil {
 		return nil, err
 	}
-	if err := d.write(caCertFile, 0o644, a.pem, true); err != nil {
-		return nil, err
+	return a, a.certify(d)
+}
+
+// certify makes the authority's own certificate, of the same subject as the last one's, and writes it.
+func (a *authority) certify(d *dataDir) error {
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("operatord-ca@%d", time.Now().Unix())},
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
 	}
-	return a, nil
+	if a.cert != nil {
+		template.Subject = a.cert.Subject
+	}
+	a.cert = template
+	der, err := a.sign(template, &a.key.PublicKey, caLifetime)
+	if err != nil {
+		return err
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		return fmt.Errorf("daemon: certificate authority: %w", err)
+	}
+	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return d.write(caCertFile, 0o644, a.pem, true)
 }
 
 // sign fills in serial number and validity, and signs.
@@ -203,7 +218,7 @@ func addressesOf(ip net.IP) ([]net.IP, error) {
 func (s *serverCertificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cert != nil && time.Until(s.cert.Leaf.NotAfter) > renewBefore {
+	if s.cert != nil && time.Until(s.cert.Leaf.NotAfter) > renewBefore && time.Until(s.cert.Leaf.NotBefore) <= 0 {
 		return s.cert, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

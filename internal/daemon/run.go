@@ -83,7 +83,7 @@ func (s *server) run(ctx context.Context, started time.Time) (err error) {
 	if s.judgedSince, err = s.dir.podsJudgedSince(started, cfg.Log); err != nil {
 		return err
 	}
-	if s.ca, err = openAuthority(s.dir); err != nil {
+	if s.ca, err = openAuthority(s.dir, cfg.Log); err != nil {
 		return err
 	}
 	if s.token, err = openToken(s.dir); err != nil {
@@ -93,6 +93,7 @@ func (s *server) run(ctx context.Context, started time.Time) (err error) {
 		return err
 	}
 	defer s.listeners.close()
+	s.listeners.sayWhoReaches(cfg.Log)
 
 	// What is kept, and what is served of it.
 	s.scheme = newScheme()
@@ -141,7 +142,8 @@ func (s *server) run(ctx context.Context, started time.Time) (err error) {
 	if err == nil {
 		s.served = true
 		e := s.listeners.endpoints()
-		cfg.Log.Info("operatord serves", "api", e.API, "http", e.HTTP, "data-dir", cfg.DataDir,
+		cfg.Log.Info("operatord serves", "api", e.API, "http", e.HTTP,
+			"listen", s.listeners.api.Addr().String(), "http-listen", s.listeners.plain.Addr().String(), "data-dir", cfg.DataDir,
 			"kubeconfig", s.dir.file(kubeconfigFile), "version", cfg.Version, "took", time.Since(started).Round(time.Millisecond))
 		select {
 		case <-ctx.Done():

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"math/rand/v2"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -100,5 +101,42 @@ func TestFlags(t *testing.T) {
 		if err == nil || !strings.Contains(out, c[1]) {
 			t.Errorf("serve %s: %v %s", c[0], err, out)
 		}
+	}
+}
+
+// Addresses: one that is taken is refused with a way out that works from make run too; one that others reach is served
+// under the name that this machine reaches it by, and the log says which it is.
+func TestAddresses(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	e := prepare(t)
+	for flag, variable := range map[string]string{"--listen": "OPERATORD_LISTEN", "--http": "OPERATORD_HTTP"} {
+		args := []string{"serve", "--data-dir", t.TempDir(), "--listen=127.0.0.1:0", "--http=127.0.0.1:0", flag + "=" + taken.Addr().String()}
+		out, err := e.operatord(args...)
+		if want := variable + "=127.0.0.1:0 make run"; err == nil || !strings.Contains(out, "address already in use") || !strings.Contains(out, want) {
+			t.Errorf("%s taken: %v %s, want %q", flag, err, out, want)
+		}
+	}
+	// 127.0.0.0/8 is this machine's alone, and yet more than one address.
+	if err := e.Start(e.ctx, "--listen=127.0.0.9:0", "--http=[::1]:0"); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(e.Endpoints.API, "https://127.0.0.9:") || !strings.HasPrefix(e.Endpoints.HTTP, "http://[::1]:") {
+		t.Errorf("%+v", e.Endpoints)
+	}
+	if _, err := e.Metrics(e.ctx); err != nil {
+		t.Error(err)
+	}
+	e.kubectl("get", "namespaces")
+	for _, want := range []string{" listen=127.0.0.9:", " http-listen=[::1]:"} {
+		if !strings.Contains(e.Log(), want) {
+			t.Errorf("the log doesn't say %q", want)
+		}
+	}
+	if strings.Contains(e.Log(), "other machines") {
+		t.Error("it warns of a loopback address")
 	}
 }
