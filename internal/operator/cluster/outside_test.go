@@ -317,3 +317,37 @@ func TestAnEmptyDirectoryWaitsForNobody(t *testing.T) {
 		close(d.goOn)
 	})
 }
+
+// TestRoomAgainMeansGoOn: while there is no room the status says so and what helps, and what failed is an error that is
+// tried again soon; with room it is done.
+func TestRoomAgainMeansGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, d := newWorker(t, func(string, string) bool { return false })
+		cl := named("demo", 1)
+		d.fill(true)
+		failed := false
+		for range 2 { // begun, and told how it ended
+			_, _, err := w.turn(backups{}, cl)
+			failed = failed || controller.Passes(err)
+		}
+		if !failed {
+			t.Error("no error that is tried again soon")
+		}
+		for range 2 {
+			_, status, _ := w.turn(backups{}, cl)
+			why := message(status, "Progressing")
+			for _, want := range []string{"ActionFailed: create demo-0: ", "no space left on device", "make room on the file system of operatord's data directory"} {
+				if !strings.Contains(why, want) {
+					t.Errorf("it says %q, not %q", why, want)
+				}
+			}
+		}
+		d.fill(false)
+		for range 3 {
+			_, _, _ = w.turn(backups{}, cl)
+		}
+		if want := []string{"create demo-0"}; !slices.Equal(w.did, want) {
+			t.Errorf("did %v, want %v", w.did, want)
+		}
+	})
+}

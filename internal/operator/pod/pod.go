@@ -69,6 +69,7 @@ type Operator struct {
 	probes   *probers
 	address  addresses
 	labels   labelFiles
+	roles    roles
 	ledger   ledger
 
 	// Only what can be found again or done again.
@@ -131,6 +132,7 @@ func (op *Operator) Watches() []controller.Watch {
 		{Kind: configMapKind, Map: podsReferring(refersToConfigMap)},
 		{Kind: secretKind, Map: podsReferring(refersToSecret)},
 		{Kind: nodeKind, Map: podsOfNode},
+		{Kind: podKind, Map: op.leadersBeside},
 	}
 }
 

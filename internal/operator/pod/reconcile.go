@@ -120,7 +120,7 @@ func (op *Operator) act(ctx context.Context, pod *corev1.Pod, o *observation, p 
 		}
 	}
 	if len(p.start) > 0 {
-		if err := op.labels.write(pod); err != nil {
+		if err := op.writeLabels(pod); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (op *Operator) act(ctx context.Context, pod *corev1.Pod, o *observation, p 
 		}
 	}
 	if len(p.start) == 0 && o.anyRun() {
-		if err := op.labels.write(pod); err != nil {
+		if err := op.writeLabels(pod); err != nil {
 			failed = append(failed, err)
 		}
 	}
