@@ -29,7 +29,7 @@ func (c *Cache) List(ctx context.Context, k *resource.Kind, opts ListOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	view, from, err := c.listView(ctx, m, &opts)
+	view, from, left, err := c.listView(ctx, m, &opts)
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +37,19 @@ func (c *Cache) List(ctx context.Context, k *resource.Kind, opts ListOptions) (*
 	if opts.ResourceVersion == "0" && opts.Continue == "" {
 		limit = 0 // as kube-apiserver's cache: a list at any revision is given whole
 	}
-	return c.list(view, m, from, limit)
+	return c.list(view, m, page{from, limit, left})
 }
 
-// list reads one page from a view, from a key on. limit 0 is no limit.
-func (c *Cache) list(view storage.View, m *matcher, from string, limit int64) (*List, error) {
-	prefix := m.prefix()
+// page is the part of a list that is asked for.
+type page struct {
+	from  string // the key that it begins at
+	limit int64  // 0 is none
+	left  int64  // how many objects there are from that key on; 0: not known
+}
+
+// list reads one page from a view.
+func (c *Cache) list(view storage.View, m *matcher, p page) (*List, error) {
+	prefix, from, limit := m.prefix(), p.from, p.limit
 	born := storage.Rev(m.kind.Declared)
 	out := &List{Rev: uint64(view.Rev()), Objects: []*Object{}}
 	if m.never {
@@ -68,11 +75,17 @@ func (c *Cache) list(view storage.View, m *matcher, from string, limit int64) (*
 	for kv := range view.Range(prefix, from) {
 		if limit > 0 && int64(len(out.Objects)) >= limit {
 			// There is more: the next page begins right behind the last key of this one.
-			out.Continue = encodeContinue(last+"\x00", prefix, view.Rev())
-			if !m.selects {
-				remaining := remaining(view, prefix, from) - seen
+			left := p.left
+			if from == prefix {
+				left = int64(view.Count(prefix))
+			}
+			if m.selects || left <= seen {
+				left = seen // how many remain isn't known
+			} else {
+				remaining := left - seen
 				out.Remaining = &remaining
 			}
+			out.Continue = encodeContinue(last+"\x00", prefix, view.Rev(), left-seen)
 			return out, nil
 		}
 		seen++
@@ -92,57 +105,47 @@ func (c *Cache) list(view storage.View, m *matcher, from string, limit int64) (*
 	return out, nil
 }
 
-// remaining counts the keys with the prefix that are not below from.
-func remaining(view storage.View, prefix, from string) int64 {
-	if from == prefix {
-		return int64(view.Count(prefix))
-	}
-	n := int64(0)
-	for range view.Range(prefix, from) {
-		n++
-	}
-	return n
-}
-
-// listView finds the view that a list is about and the key it begins at.
-func (c *Cache) listView(ctx context.Context, m *matcher, opts *ListOptions) (storage.View, string, error) {
+// listView finds the view that a list is about, the key it begins at and, if that is known, how many objects are
+// there from then on.
+func (c *Cache) listView(ctx context.Context, m *matcher, opts *ListOptions) (view storage.View, from string, left int64, err error) {
 	prefix := m.prefix()
 	if opts.Continue != "" {
-		from, rev, err := decodeContinue(opts.Continue, prefix)
+		var rev int64
+		from, rev, left, err = decodeContinue(opts.Continue, prefix)
 		if err != nil {
-			return nil, "", apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+			return nil, "", 0, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
 		}
 		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
-			return nil, "", apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+			return nil, "", 0, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
 		if rev < 0 { // the rest of an expired list, at the latest revision
 			view, err := c.view(ctx, storage.Latest())
-			return view, from, err
+			return view, from, 0, err
 		}
 		view, err := c.store.View(ctx, storage.Exact(storage.Rev(rev)))
 		if errors.Is(err, storage.ErrCompacted) {
-			return nil, "", expiredPage(from, prefix)
+			return nil, "", 0, expiredPage(from, prefix)
 		}
 		if err != nil {
-			return nil, "", c.viewError(err, storage.Rev(rev))
+			return nil, "", 0, c.viewError(err, storage.Rev(rev))
 		}
-		return view, from, nil
+		return view, from, left, nil
 	}
 	rev, err := ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, "", err
+		return nil, "", 0, err
 	}
 	exact := opts.Match == "Exact" || (opts.Match == "" && opts.Limit > 0)
 	if rev > 0 && exact {
 		// A revision that is only just being written may be waited for, as for one that isn't exact.
 		if rev > storage.Rev(c.progress.Load()) {
 			if _, err := c.notOlder(ctx, rev); err != nil {
-				return nil, "", err
+				return nil, "", 0, err
 			}
 		}
 		view, err := c.view(ctx, storage.Exact(rev))
-		return view, prefix, err
+		return view, prefix, 0, err
 	}
-	view, err := c.View(ctx, opts.ResourceVersion)
-	return view, prefix, err
+	view, err = c.View(ctx, opts.ResourceVersion)
+	return view, prefix, 0, err
 }

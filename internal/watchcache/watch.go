@@ -117,7 +117,7 @@ func (w *Watch) start(ctx context.Context, rev storage.Rev) {
 		w.failed = err
 		return
 	}
-	list, err := w.cache.list(view, w.m, w.m.prefix(), 0)
+	list, err := w.cache.list(view, w.m, page{from: w.m.prefix()})
 	if err != nil {
 		w.failed = err
 		return
