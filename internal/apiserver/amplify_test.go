@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/metrics"
@@ -227,3 +228,44 @@ func (s *server) declare(t *testing.T, plural, schema string) {
 	for at(w.next(), "object", "status", "conditions", 1, "status") != "True" {
 	}
 }
+
+// Watches that don't read hold what they share, not a copy each.
+func TestWatchesShareFrames(t *testing.T) {
+	const watches, size = 400, 900 << 10
+	for _, form := range []struct{ name, accept string }{
+		{"as stored", "application/json"},
+		{"as a table", "application/json;as=Table;g=meta.k8s.io;v=v1"},
+		{"in protobuf", "application/vnd.kubernetes.protobuf"},
+	} {
+		t.Run(form.name, func(t *testing.T) {
+			s := newServer(t, nil)
+			s.must(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+			for range watches {
+				// The request alone is read by nobody: the body stays in the connection.
+				ctx, cancel := context.WithCancel(t.Context())
+				t.Cleanup(cancel)
+				resp, err := s.client.Do(s.request(ctx, "GET", configMaps+"?watch=1&includeObject=Object&resourceVersion=0", "", "Accept", form.accept))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { resp.Body.Close() })
+			}
+			peak := heapPeak(t, func() {
+				for i := range 3 {
+					s.must(200, "PUT", configMaps+"/a", fmt.Sprintf(`{"metadata":{"name":"a"},"data":{"n":"%d","k":"%s"}}`, i, strings.Repeat("v", size)))
+				}
+				// Events are with the watches once one that is opened now has seen the last of them.
+				w := s.open(configMaps + "?watch=1&resourceVersion=0")
+				w.next()
+				w.close()
+			})
+			t.Logf("%d watches of objects of %d KiB: heap %d MiB", watches, size>>10, peak>>20)
+			if most := int64(maxHeldHeap); peak > most {
+				t.Errorf("the heap grew by %d MiB, want %d at most", peak>>20, most>>20)
+			}
+		})
+	}
+}
+
+// maxHeldHeap is what 400 watches may hold of 900 KiB objects: 350 MiB were each to have one copy.
+const maxHeldHeap = 256 << 20

@@ -206,11 +206,11 @@ func fieldSelector(k *resource.Kind, v *resource.Version, sel fields.Selector) (
 			return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
 		}
 	}
-	out, err := sel.Transform(convert)
-	if err != nil {
+	// The list converts it: a second time, another version's names would not be known.
+	if _, err := sel.Transform(convert); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	return out, nil
+	return sel, nil
 }
 
 // body reads the request's body, up to the limit and until the request's time is over. Memory is taken as bytes

@@ -164,7 +164,7 @@ func (x *exchange) conditional(etag, contentType string, body []byte) {
 }
 
 func (x *exchange) openAPIIndex() {
-	doc, err := x.s.openapi.Index()
+	doc, err := x.s.openapi.Index(x.ctx)
 	if err != nil {
 		x.fail(err)
 		return
@@ -178,7 +178,7 @@ func (x *exchange) openAPIGroup(path string) {
 		x.notFound()
 		return
 	}
-	doc, err := x.s.openapi.Group(gv)
+	doc, err := x.s.openapi.Group(x.ctx, gv)
 	if err != nil {
 		x.fail(err)
 		return
@@ -205,7 +205,7 @@ func (x *exchange) openAPIv2() {
 	x.w.Header().Set("Vary", "Accept")
 	accept := x.r.Header.Get("Accept")
 	if strings.Contains(accept, "com.github.proto-openapi.spec.v2") {
-		body, etag, err := x.s.openapi.V2Protobuf()
+		body, etag, err := x.s.openapi.V2Protobuf(x.ctx)
 		if err != nil {
 			x.fail(err)
 			return
@@ -213,7 +213,7 @@ func (x *exchange) openAPIv2() {
 		x.conditional(etag, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", body)
 		return
 	}
-	doc, err := x.s.openapi.V2()
+	doc, err := x.s.openapi.V2(x.ctx)
 	if err != nil {
 		x.fail(err)
 		return

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -89,6 +90,7 @@ type Server struct {
 	writes    chan struct{}
 	yaml      chan struct{} // turns to decode a large YAML body
 	failures  failures
+	held      *semaphore.Weighted // bytes of large objects that watches write
 }
 
 // A step looks at a request and passes it on, or answers it and returns false.
@@ -133,6 +135,7 @@ func New(cfg Config) *Server {
 		writes:    make(chan struct{}, cfg.MaxWrites),
 		yaml:      make(chan struct{}, yamlTurns),
 		failures:  failures{log: cfg.Log},
+		held:      semaphore.NewWeighted(maxHeld),
 	}
 	s.openapi = openapi.New(cfg.Registry, cfg.Published)
 	s.steps = []step{

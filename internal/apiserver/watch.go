@@ -65,7 +65,7 @@ func (x *exchange) stream(opts watchcache.ListOptions) {
 			return
 		}
 		if err := x.writeEvents(enc, events); err != nil {
-			if timedOut(err) {
+			if timedOut(err) || errors.Is(err, errHeld) {
 				x.cutOff()
 			}
 			panic(http.ErrAbortHandler) // not an orderly end: the client must not take it for one
@@ -83,19 +83,32 @@ func (x *exchange) writeEvents(enc *frames, events []watchcache.Event) error {
 			buffers.Put(pooled)
 		}
 	}()
-	var err error
 	for i := range events {
-		if buf, err = enc.append(buf, &events[i]); err != nil {
-			buf = enc.appendError(buf, err)
-			x.write(buf)
-			x.rc.Flush()
-			return err
-		}
-		if len(buf) >= flushEvery {
-			if err := x.writeFlushed(buf); err != nil {
+		e := &events[i]
+		if pieces, ok := enc.pieces(e); ok {
+			if err := x.writeFlushed(append([][]byte{buf}, pieces...)...); err != nil {
 				return err
 			}
 			buf = buf[:0]
+			continue
+		}
+		release, err := x.hold(e)
+		if err != nil {
+			return err
+		}
+		buf, err = enc.append(buf, e)
+		switch {
+		case err != nil:
+			buf = enc.appendError(buf, err)
+			x.write(buf)
+			x.rc.Flush()
+		case len(buf) >= flushEvery:
+			err = x.writeFlushed(buf)
+			buf = buf[:0]
+		}
+		release()
+		if err != nil {
+			return err
 		}
 	}
 	if f := x.s.cfg.Listener.Events; f != nil {
@@ -104,13 +117,41 @@ func (x *exchange) writeEvents(enc *frames, events []watchcache.Event) error {
 	return x.writeFlushed(buf)
 }
 
+// Most of what a watch writes lies in the store already, and is written from there: a client that doesn't read holds
+// none of its own. Large objects in other forms are made for one watch; what all watches hold of them is bounded.
+const (
+	sharedFrom = 16 << 10 // bytes of an object that is worth three writes
+	maxHeld    = 256 << 20
+	heldWait   = time.Second
+)
+
+// errHeld ends a watch for which there is no room, because too many others don't read.
+var errHeld = errors.New("apiserver: watches that don't read hold too much")
+
+// hold takes room for the encoded form of a large object, until release.
+func (x *exchange) hold(e *watchcache.Event) (release func(), err error) {
+	if e.Object == nil || len(e.Object.KV().Value) <= keptBuffer {
+		return func() {}, nil
+	}
+	n := min(4*int64(len(e.Object.KV().Value)), maxHeld) // with what encoders copy
+	ctx, cancel := context.WithTimeout(x.ctx, heldWait)
+	defer cancel()
+	if x.s.held.Acquire(ctx, n) != nil {
+		return nil, errHeld
+	}
+	return func() { x.s.held.Release(n) }, nil
+}
+
 // writeFlushed writes to the connection itself, within the time that a client has.
-func (x *exchange) writeFlushed(b []byte) error {
+func (x *exchange) writeFlushed(pieces ...[]byte) error {
 	x.deadline = true
 	if err := x.rc.SetWriteDeadline(time.Now().Add(x.s.cfg.WriteTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	if len(b) > 0 {
+	for _, b := range pieces {
+		if len(b) == 0 {
+			continue
+		}
 		if _, err := x.w.Write(b); err != nil {
 			return err
 		}
@@ -156,6 +197,19 @@ func (f *frames) append(dst []byte, e *watchcache.Event) ([]byte, error) {
 	dst = append(dst, `","object":`...)
 	dst, err := f.object(dst, e)
 	return append(dst, "}\n"...), err
+}
+
+// pieces are the whole frame of a large object that is sent as it is stored.
+func (f *frames) pieces(e *watchcache.Event) ([][]byte, bool) {
+	if e.Type == watchcache.Bookmark || f.x.accept.media == mediaProtobuf || f.x.accept.convert.Kind != "" || len(e.Object.KV().Value) < sharedFrom {
+		return nil, false
+	}
+	p, ok := e.Object.Pieces(f.x.version)
+	if !ok {
+		return nil, false
+	}
+	head := append([]byte(`{"type":"`), e.Type...)
+	return [][]byte{append(head, `","object":`...), p[0], p[1], p[2], []byte("}\n")}, true
 }
 
 // object appends the event's object as JSON.

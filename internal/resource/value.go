@@ -112,6 +112,16 @@ func (v Value) Meta() Meta {
 // AppendJSON appends the object's JSON with metadata.resourceVersion set to rev.
 func (v Value) AppendJSON(dst []byte, rev uint64) []byte {
 	dst = append(dst, v.JSON[:v.offset]...)
+	dst = v.appendRevision(dst, rev)
+	return append(dst, v.JSON[v.offset:]...)
+}
+
+// Pieces are what AppendJSON appends, in three pieces of which the large ones are shared with the value.
+func (v Value) Pieces(rev uint64) [3][]byte {
+	return [3][]byte{v.JSON[:v.offset], v.appendRevision(nil, rev), v.JSON[v.offset:]}
+}
+
+func (v Value) appendRevision(dst []byte, rev uint64) []byte {
 	if v.flags&flagNoMetadata != 0 {
 		dst = append(dst, `"metadata":{`...)
 	}
@@ -124,7 +134,7 @@ func (v Value) AppendJSON(dst []byte, rev uint64) []byte {
 	if v.flags&flagAlone == 0 {
 		dst = append(dst, ',')
 	}
-	return append(dst, v.JSON[v.offset:]...)
+	return dst
 }
 
 // append writes the header: a field number and a payload for each field that is set.

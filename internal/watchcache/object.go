@@ -136,6 +136,19 @@ func (o *Object) AppendJSON(dst []byte, v *resource.Version) ([]byte, error) {
 	return append(dst, json...), nil
 }
 
+// Pieces are what JSON returns, in pieces that are shared with the store; ok is false where the stored bytes aren't
+// the object in that version.
+func (o *Object) Pieces(v *resource.Version) (pieces [3][]byte, ok bool) {
+	if !o.asStored(v) || o.rev == 0 {
+		return pieces, false
+	}
+	value, err := o.value()
+	if err != nil {
+		return pieces, false
+	}
+	return value.Pieces(uint64(o.rev)), true
+}
+
 // asStored tells whether the stored bytes are the object in a version.
 func (o *Object) asStored(v *resource.Version) bool { return v == o.kind.Stored && !o.stale }
 

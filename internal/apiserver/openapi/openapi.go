@@ -7,13 +7,13 @@
 package openapi
 
 import (
+	"context"
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -40,31 +40,46 @@ type OpenAPI struct {
 	reg       Registry
 	published Published
 
-	mu         sync.Mutex
+	turn       chan struct{} // of capacity 1: full while somebody makes or looks up documents
 	generation uint64
 	index      *Document
 	groups     map[schema.GroupVersion]*group
 	v2         *Document
 	v2Protobuf *Document
-	model      *model // of declared kinds' documents
+	model      *model                     // of declared kinds' documents
+	shared     map[string]json.RawMessage // its schemas in v2, as far as they were asked for
 }
 
 // group is one group version: its declared kinds if it has any, else it is published.
 type group struct {
 	custom []*resource.Kind
 	doc    *Document
+	v2     *part
 }
 
 // New makes an OpenAPI of what reg serves.
 func New(reg Registry, published Published) *OpenAPI {
-	return &OpenAPI{reg: reg, published: published}
+	return &OpenAPI{reg: reg, published: published, turn: make(chan struct{}, 1)}
+}
+
+// enter waits for its turn, as long as the context allows: documents are made one at a time. leave ends it.
+func (o *OpenAPI) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case o.turn <- struct{}{}:
+		o.refresh()
+		return func() { <-o.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Index lists the documents and where they are.
-func (o *OpenAPI) Index() (*Document, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.refresh()
+func (o *OpenAPI) Index(ctx context.Context) (*Document, error) {
+	leave, err := o.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if o.index != nil {
 		return o.index, nil
 	}
@@ -73,6 +88,9 @@ func (o *OpenAPI) Index() (*Document, error) {
 	}
 	paths := map[string]place{}
 	for gv := range o.groups {
+		if err := ctx.Err(); err != nil {
+			return nil, err // what is made so far is kept
+		}
 		doc, err := o.document(gv)
 		if err != nil {
 			return nil, err
@@ -90,10 +108,12 @@ func (o *OpenAPI) Index() (*Document, error) {
 }
 
 // Group is the v3 document of a group version; nil when it isn't served.
-func (o *OpenAPI) Group(gv schema.GroupVersion) (*Document, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.refresh()
+func (o *OpenAPI) Group(ctx context.Context, gv schema.GroupVersion) (*Document, error) {
+	leave, err := o.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	return o.document(gv)
 }
 
@@ -135,7 +155,7 @@ func (o *OpenAPI) refresh() {
 	}
 	for gv, g := range groups {
 		if old := o.groups[gv]; old != nil && slices.Equal(old.custom, g.custom) {
-			g.doc = old.doc
+			g.doc, g.v2 = old.doc, old.v2
 		}
 	}
 	o.groups, o.generation, o.index, o.v2 = groups, generation, nil, nil

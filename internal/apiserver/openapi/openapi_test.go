@@ -1,7 +1,10 @@
 package openapi
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -45,7 +48,7 @@ func decode(t *testing.T, d *Document, err error) map[string]any {
 
 func TestClusterScopedKind(t *testing.T) {
 	o := New(&registry{kinds: []*resource.Kind{widget(false)}}, builtin.OpenAPI)
-	d, err := o.Group(schema.GroupVersion{Group: "my-group.example.com", Version: "v1"})
+	d, err := o.Group(t.Context(), schema.GroupVersion{Group: "my-group.example.com", Version: "v1"})
 	paths := decode(t, d, err)["paths"].(map[string]any)
 	if len(paths) != 2 {
 		t.Errorf("paths %v", reflect.ValueOf(paths).MapKeys())
@@ -63,7 +66,7 @@ func TestClusterScopedKind(t *testing.T) {
 
 func TestDescribedReferencesAreWrapped(t *testing.T) {
 	o := New(&registry{kinds: []*resource.Kind{widget(true)}}, builtin.OpenAPI)
-	d, err := o.Group(schema.GroupVersion{Group: "my-group.example.com", Version: "v1"})
+	d, err := o.Group(t.Context(), schema.GroupVersion{Group: "my-group.example.com", Version: "v1"})
 	schemas := decode(t, d, err)["components"].(map[string]any)["schemas"].(map[string]any)
 	metadata := schemas["com.example.my-group.v1.Widget"].(map[string]any)["properties"].(map[string]any)["metadata"].(map[string]any)
 	if metadata["$ref"] != nil || metadata["allOf"] == nil || metadata["description"] != "Metadata." {
@@ -81,19 +84,19 @@ func TestDocumentsAreKeptWhileTheirKindsStay(t *testing.T) {
 	reg := &registry{kinds: []*resource.Kind{widget(true)}}
 	o := New(reg, builtin.OpenAPI)
 	gv := schema.GroupVersion{Group: "my-group.example.com", Version: "v1"}
-	first, err := o.Group(gv)
+	first, err := o.Group(t.Context(), gv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	reg.generation++
-	if again, err := o.Group(gv); again != first {
+	if again, err := o.Group(t.Context(), gv); again != first {
 		t.Error("built again although the kind is the same:", err)
 	}
 	reg.kinds, reg.generation = []*resource.Kind{widget(false)}, reg.generation+1
-	if changed, err := o.Group(gv); err != nil || changed.ETag == first.ETag {
+	if changed, err := o.Group(t.Context(), gv); err != nil || changed.ETag == first.ETag {
 		t.Error("a changed kind has the old document:", err)
 	}
-	if none, err := o.Group(schema.GroupVersion{Group: "none", Version: "v1"}); none != nil || err != nil {
+	if none, err := o.Group(t.Context(), schema.GroupVersion{Group: "none", Version: "v1"}); none != nil || err != nil {
 		t.Error("a document of what isn't served:", err)
 	}
 }
@@ -129,4 +132,81 @@ func TestParsePath(t *testing.T) {
 			t.Errorf("%q: %v, %v", path, got, ok)
 		}
 	}
+}
+
+// After one kind has changed, its own piece alone is made again.
+func TestOneChangeMakesOnePiece(t *testing.T) {
+	made := map[string]int{}
+	kind := func(group string) *resource.Kind {
+		k := widget(true)
+		v := *k.Versions[0]
+		v.GVK.Group, k.Group = group, group
+		of := v.Schema
+		v.Schema = func() *spec.Schema { made[group]++; return of() }
+		k.Versions, k.Stored = []*resource.Version{&v}, &v
+		return k
+	}
+	reg := &registry{kinds: []*resource.Kind{kind("a.example.com"), kind("b.example.com")}}
+	o := New(reg, builtin.OpenAPI)
+	ask := func() {
+		if _, err := o.Index(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.V2(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask()
+	before := o.groups[schema.GroupVersion{Group: "a.example.com", Version: "v1"}].v2
+	reg.kinds[1] = kind("b.example.com")
+	reg.generation++
+	ask()
+	if made["a.example.com"] != 1 || made["b.example.com"] != 2 {
+		t.Errorf("documents were made %v times", made)
+	}
+	if o.groups[schema.GroupVersion{Group: "a.example.com", Version: "v1"}].v2 != before {
+		t.Error("the part of an unchanged group in v2 was made again")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	reg.generation++
+	if _, err := o.V2(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("with the request's time over: %v", err)
+	}
+}
+
+func BenchmarkThousandKinds(b *testing.B) {
+	reg := &registry{}
+	for i := range 1000 {
+		k := widget(true)
+		v := *k.Versions[0]
+		k.Group = fmt.Sprintf("g%d.example.com", i)
+		v.GVK.Group = k.Group
+		k.Versions, k.Stored = []*resource.Version{&v}, &v
+		reg.kinds = append(reg.kinds, k)
+	}
+	o := New(reg, builtin.OpenAPI)
+	ask := func(b *testing.B) {
+		if _, err := o.Index(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := o.V2(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			o = New(reg, builtin.OpenAPI)
+			ask(b)
+		}
+	})
+	b.Run("after a change", func(b *testing.B) {
+		ask(b)
+		for b.Loop() {
+			k := *reg.kinds[7]
+			reg.kinds[7] = &k
+			reg.generation++
+			ask(b)
+		}
+	})
 }

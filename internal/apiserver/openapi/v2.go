@@ -1,10 +1,12 @@
 package openapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
@@ -12,41 +14,69 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// part is what a group version puts into the v2 document, as JSON by path and by name.
+type part struct{ paths, definitions map[string]json.RawMessage }
+
 // V2 is the OpenAPI v2 document of everything that is served, for clients from before v3.
-func (o *OpenAPI) V2() (*Document, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.refresh()
+func (o *OpenAPI) V2(ctx context.Context) (*Document, error) {
+	leave, err := o.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return o.makeV2(ctx)
+}
+
+func (o *OpenAPI) makeV2(ctx context.Context) (*Document, error) {
 	if o.v2 != nil {
 		return o.v2, nil
 	}
-	paths, definitions := map[string]any{}, map[string]any{}
-	for gv := range o.groups {
-		if err := o.addV2(gv, paths, definitions); err != nil {
+	all := part{map[string]json.RawMessage{}, map[string]json.RawMessage{}}
+	for gv, g := range o.groups {
+		if err := ctx.Err(); err != nil {
+			return nil, err // what is made so far is kept
+		}
+		p, err := o.partV2(gv, g)
+		if err != nil {
 			return nil, err
 		}
+		maps.Copy(all.paths, p.paths)
+		for name, s := range p.definitions {
+			if all.definitions[name] == nil {
+				all.definitions[name] = s
+			}
+		}
 	}
-	b, err := json.Marshal(map[string]any{
-		"swagger":     "2.0",
-		"info":        map[string]any{"title": "Kubernetes", "version": "v1.37.2"},
-		"paths":       paths,
-		"definitions": definitions,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("openapi: v2: %w", err)
-	}
-	o.v2 = newDocument(b)
+	b := appendObject([]byte(`{"swagger":"2.0","info":{"title":"Kubernetes","version":"v1.37.2"},"paths":`), all.paths)
+	b = appendObject(append(b, `,"definitions":`...), all.definitions)
+	o.v2 = newDocument(append(b, '}'))
 	return o.v2, nil
 }
 
+// appendObject appends a JSON object. Its fields are valid JSON and aren't looked at again.
+func appendObject(dst []byte, fields map[string]json.RawMessage) []byte {
+	dst = append(dst, '{')
+	for i, name := range slices.Sorted(maps.Keys(fields)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendQuote(dst, name) // names of paths and types: JSON quotes them as Go does
+		dst = append(append(dst, ':'), fields[name]...)
+	}
+	return append(dst, '}')
+}
+
 // V2Protobuf is V2 as clients before 1.27 ask for it.
-func (o *OpenAPI) V2Protobuf() (body []byte, etag string, err error) {
-	doc, err := o.V2()
+func (o *OpenAPI) V2Protobuf(ctx context.Context) (body []byte, etag string, err error) {
+	leave, err := o.enter(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer leave()
+	doc, err := o.makeV2(ctx)
+	if err != nil {
+		return nil, "", err
+	}
 	if o.v2Protobuf != nil && o.v2Protobuf.ETag == doc.ETag {
 		return o.v2Protobuf.JSON, doc.ETag, nil
 	}
@@ -62,24 +92,48 @@ func (o *OpenAPI) V2Protobuf() (body []byte, etag string, err error) {
 	return b, doc.ETag, nil
 }
 
-// addV2 takes the v3 document of a group version over into v2.
-func (o *OpenAPI) addV2(gv schema.GroupVersion, paths, definitions map[string]any) error {
+// partV2 takes the v3 document of a group version over into v2, once. The schemas that declared kinds' documents
+// share are converted once for all of them.
+func (o *OpenAPI) partV2(gv schema.GroupVersion, g *group) (*part, error) {
+	if g.v2 != nil {
+		return g.v2, nil
+	}
 	doc, err := o.document(gv)
-	if err != nil || doc == nil {
-		return err
+	if err != nil {
+		return nil, err
+	}
+	p := &part{map[string]json.RawMessage{}, map[string]json.RawMessage{}}
+	if doc == nil {
+		return p, nil
 	}
 	var v3 struct {
 		Paths      map[string]map[string]any `json:"paths"`
 		Components struct {
-			Schemas map[string]any `json:"schemas"`
+			Schemas map[string]json.RawMessage `json:"schemas"`
 		} `json:"components"`
 	}
 	if err := json.Unmarshal(doc.JSON, &v3); err != nil {
-		return fmt.Errorf("openapi: document of %s: %w", gv, err)
+		return nil, fmt.Errorf("openapi: document of %s: %w", gv, err)
 	}
-	for name, s := range v3.Components.Schemas {
-		if definitions[name] == nil {
-			definitions[name] = schemaV2(s)
+	for name, raw := range v3.Components.Schemas {
+		if len(g.custom) > 0 && o.shared[name] != nil {
+			p.definitions[name] = o.shared[name]
+			continue
+		}
+		var s any
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return nil, fmt.Errorf("openapi: %s of %s: %w", name, gv, err)
+		}
+		b, err := json.Marshal(schemaV2(s))
+		if err != nil {
+			return nil, fmt.Errorf("openapi: %s of %s: %w", name, gv, err)
+		}
+		p.definitions[name] = b
+		if len(g.custom) > 0 && o.model != nil && o.model.schemas[name] != nil {
+			if o.shared == nil {
+				o.shared = map[string]json.RawMessage{}
+			}
+			o.shared[name] = b
 		}
 	}
 	for path, item := range v3.Paths {
@@ -91,9 +145,14 @@ func (o *OpenAPI) addV2(gv schema.GroupVersion, paths, definitions map[string]an
 				out[method] = operationV2(op)
 			}
 		}
-		paths[path] = out
+		b, err := json.Marshal(out)
+		if err != nil {
+			return nil, fmt.Errorf("openapi: %s of %s: %w", path, gv, err)
+		}
+		p.paths[path] = b
 	}
-	return nil
+	g.v2 = p
+	return p, nil
 }
 
 func operationV2(op map[string]any) map[string]any {
