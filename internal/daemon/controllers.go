@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kubernetes/pkg/features"
 
 	"operatord.io/operatord/api"
 	"operatord.io/operatord/api/v1alpha1"
@@ -187,6 +189,12 @@ func (s *server) without(cl *v1alpha1.Cluster, spec *corev1.PodSpec) []string {
 		return nil
 	}
 	return pod.Demands(spec, s.processes)
+}
+
+// obeyStopSignals keeps the lifecycle.stopSignal of Pods, which Kubernetes drops until this feature is on by default.
+// Without anybody who would obey it, it goes on being dropped.
+func obeyStopSignals() error {
+	return utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.ContainerStopSignals): true})
 }
 
 func makePod(s *server, p parts) (*operator, error) {

@@ -112,6 +112,9 @@ func (s *server) run(ctx context.Context, started time.Time) (err error) {
 
 	// Who acts on it.
 	if on["pod"] {
+		if err := obeyStopSignals(); err != nil {
+			return err
+		}
 		if err := s.openProcesses(); err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package pod
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +28,8 @@ type container struct {
 	rerun  bool                    // an init container that may run again after it has succeeded
 	runs   []process.Process       // attempts of which there are records, oldest first
 	stored *corev1.ContainerStatus // what the Pod's status says; nil: nothing
+
+	lastWords map[int]string // of attempts that have failed, if they are to be told in the status
 
 	launch  process.Spec // how the next attempt is started, unless it is blocked
 	blocked *blocked
@@ -161,6 +165,9 @@ func (op *Operator) observe(pod *corev1.Pod, cleared bool) (*observation, error)
 		if c.launch, c.blocked = op.prepare(pod, c, o.address, can); o.judgement.refused != "" {
 			c.blocked = &blocked{reason: notHonoured, message: o.judgement.refused}
 		}
+		if err := op.listen(c); err != nil {
+			return nil, err
+		}
 		if last := c.last(); last != nil {
 			if last.State == process.Created && last.Error != "" && c.blocked == nil {
 				c.blocked = &blocked{reason: "CreateContainerError", message: last.Error, retry: true}
@@ -170,6 +177,33 @@ func (op *Operator) observe(pod *corev1.Pod, cleared bool) (*observation, error)
 		}
 	}
 	return o, nil
+}
+
+// What kubelet tells of a log: k8s.io/kubernetes/pkg/kubelet/container.
+const (
+	lastWordsLines = 80
+	lastWordsBytes = 2048
+)
+
+// listen takes in what a container's failed attempts have said last, if its policy is that the status tells it.
+func (op *Operator) listen(c *container) error {
+	if c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+		return nil
+	}
+	for _, run := range c.runs[max(0, len(c.runs)-2):] {
+		if !run.Over() || !run.Empty || run.ExitCode == 0 {
+			continue
+		}
+		words, err := op.Runtime.Tail(run.ID, lastWordsLines, lastWordsBytes)
+		if err != nil {
+			return fmt.Errorf("read the log of %s: %w", run.ID, err)
+		}
+		if c.lastWords == nil {
+			c.lastWords = map[int]string{}
+		}
+		c.lastWords[run.Attempt] = strings.ToValidUTF8(words, "\uFFFD")
+	}
+	return nil
 }
 
 func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {

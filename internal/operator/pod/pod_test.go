@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -1027,4 +1028,37 @@ func TestStartRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitReady("blocked")
+}
+
+// TestTellsTheLastWords: of a container that fails, where its policy says so, and without the values of Secrets.
+func TestTellsTheLastWords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Data: map[string][]byte{"k": []byte("hidden-value")}})
+	policies := map[string]corev1.TerminationMessagePolicy{"tells": corev1.TerminationMessageFallbackToLogsOnError, "silent": corev1.TerminationMessageReadFile}
+	for name, of := range policies {
+		w.create(sh(name, `for i in $(seq 100); do echo line $i; done; echo "no way: $K"; exit 3`, policy(corev1.RestartPolicyNever), func(p *corev1.Pod) {
+			p.Spec.Containers[0].TerminationMessagePolicy = of
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "K", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k"}}}}
+		}))
+	}
+	said := w.awaitPhase("tells", corev1.PodFailed).Status.ContainerStatuses[0].State.Terminated.Message
+	if strings.Count(said, "\n") != 80 || !strings.HasPrefix(said, "line 22\n") || !strings.HasSuffix(said, "line 100\nno way: [K]\n") {
+		t.Errorf("%q", said)
+	}
+	if said := w.awaitPhase("silent", corev1.PodFailed).Status.ContainerStatuses[0].State.Terminated.Message; said != "" {
+		t.Errorf("%q", said)
+	}
+}
+
+// TestUnlimitedIsWhatTheMachineHas: a resourceFieldRef of a limit that isn't set gives the Node's allocatable.
+func TestUnlimitedIsWhatTheMachineHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	w.create(sh("unlimited", `test "$CPU" = `+strconv.Itoa(runtime.NumCPU()), policy(corev1.RestartPolicyNever), func(p *corev1.Pod) {
+		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "CPU", ValueFrom: &corev1.EnvVarSource{
+			ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}}}
+	}))
+	w.awaitPhase("unlimited", corev1.PodSucceeded)
 }

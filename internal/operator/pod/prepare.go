@@ -174,6 +174,9 @@ func (op *Operator) valueFrom(pod *corev1.Pod, c *corev1.Container, from *corev1
 				named = &pod.Spec.Containers[i]
 			}
 		}
+		// What isn't limited may take all that the machine has.
+		named = named.DeepCopy()
+		podresource.MergeContainerResourceLimits(named, op.node().Status.Allocatable)
 		value, err = podresource.ExtractContainerResourceValue(from.ResourceFieldRef, named)
 		return value, err == nil, err
 	case from.ConfigMapKeyRef != nil:
@@ -308,6 +311,15 @@ func runAs(pod *corev1.Pod, c *corev1.Container) (*process.User, error) {
 		if effective != int64(me) || gid != nil && *gid != int64(os.Getegid()) {
 			return nil, fmt.Errorf("the container wants user %d, but operatord runs as user %d, which may not change users: run operatord as root, or leave runAsUser and runAsGroup out", effective, me)
 		}
+		have, err := os.Getgroups()
+		if err != nil {
+			return nil, fmt.Errorf("the groups of operatord's own user: %w", err)
+		}
+		for _, g := range more {
+			if !slices.Contains(have, int(g)) && g != int64(os.Getegid()) {
+				return nil, fmt.Errorf("the container wants group %d, which operatord's own user isn't in: run operatord as root, or leave supplementalGroups and fsGroup out", g)
+			}
+		}
 		return nil, nil
 	}
 	if uid == nil && gid == nil && len(more) == 0 {
@@ -319,7 +331,10 @@ func runAs(pod *corev1.Pod, c *corev1.Container) (*process.User, error) {
 		if n, err := strconv.ParseUint(known.Gid, 10, 32); err == nil {
 			who.GID = uint32(n)
 		}
-		groups, _ := known.GroupIds()
+		var groups []string
+		if !strictGroups(pod) {
+			groups, _ = known.GroupIds()
+		}
 		for _, g := range groups {
 			if n, err := strconv.ParseUint(g, 10, 32); err == nil && uint32(n) != who.GID {
 				who.Groups = append(who.Groups, uint32(n))
@@ -333,4 +348,10 @@ func runAs(pod *corev1.Pod, c *corev1.Container) (*process.User, error) {
 		who.Groups = append(who.Groups, uint32(g))
 	}
 	return who, nil
+}
+
+// strictGroups tells whether a Pod's processes are to be in no group but those that the Pod names.
+func strictGroups(pod *corev1.Pod) bool {
+	s := pod.Spec.SecurityContext
+	return s != nil && s.SupplementalGroupsPolicy != nil && *s.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict
 }

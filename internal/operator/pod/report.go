@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -89,7 +90,7 @@ func containerStatus(pod *corev1.Pod, o *observation, p plan, c *container) core
 		s.ContainerID = id
 	}
 	if len(c.runs) > 1 {
-		s.LastTerminationState.Terminated = terminated(&c.runs[len(c.runs)-2])
+		s.LastTerminationState.Terminated = c.terminated(&c.runs[len(c.runs)-2])
 	}
 	running := last.State == process.Running || last.Over() && !last.Empty
 	switch {
@@ -105,12 +106,12 @@ func containerStatus(pod *corev1.Pod, o *observation, p plan, c *container) core
 			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
 				p.backing[c.spec.Name], c.spec.Name, pod.Name, pod.Namespace, pod.UID),
 		}
-		s.LastTerminationState.Terminated = terminated(last)
+		s.LastTerminationState.Terminated = c.terminated(last)
 	case comesAgain(pod, p, c):
 		s.State.Waiting = waitingState(pod, o, p, c)
-		s.LastTerminationState.Terminated = terminated(last)
+		s.LastTerminationState.Terminated = c.terminated(last)
 	default:
-		s.State.Terminated = terminated(last)
+		s.State.Terminated = c.terminated(last)
 		s.Ready = c.role == roleInit && last.State == process.Exited && last.ExitCode == 0
 	}
 	return s
@@ -145,14 +146,14 @@ func waitingState(pod *corev1.Pod, o *observation, p plan, c *container) *corev1
 }
 
 // terminated is how an attempt ended; nil while it has not.
-func terminated(p *process.Process) *corev1.ContainerStateTerminated {
+func (c *container) terminated(p *process.Process) *corev1.ContainerStateTerminated {
 	if !p.Over() {
 		return nil
 	}
 	t := &corev1.ContainerStateTerminated{
 		ExitCode: int32(p.ExitCode), Signal: int32(p.Signal),
 		StartedAt: seconds(p.Started), FinishedAt: seconds(p.Finished),
-		ContainerID: containerID(p), Message: p.Error,
+		ContainerID: containerID(p), Message: cmp.Or(p.Error, c.lastWords[p.Attempt]),
 	}
 	switch {
 	case p.State == process.Lost:
