@@ -176,6 +176,10 @@ func (s *Store) checkpoint(compact storage.Rev) error {
 	if err := s.failure(); err != nil {
 		return readOnly(err)
 	}
+	if err := s.lost(); err != nil {
+		s.fail(err)
+		return readOnly(err)
+	}
 	err := s.tryCheckpoint(compact)
 	if err == nil {
 		if s.stalled.clear() {

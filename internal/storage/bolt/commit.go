@@ -99,7 +99,9 @@ func (s *Store) committer() {
 	previous := 0
 	c := batchInProgress{store: s, pending: make(map[string]*storage.KV)}
 	for {
+		s.committing.start()
 		goOn, blocked := s.waitForCheckpoint()
+		s.committing.stop()
 		if !goOn {
 			return
 		}
@@ -260,6 +262,8 @@ func revOf(kv *storage.KV) storage.Rev {
 // error there is nothing to take back but the answers.
 func (c *batchInProgress) commit() {
 	s := c.store
+	s.committing.start()
+	defer s.committing.stop()
 	reclaimed := s.log.reclaimed.Load()
 	h, took, started, err := s.log.append(&c.buffer, time.Now())
 	for err != nil && !started && (s.makeRoom(c.buffer.padded(), reclaimed) || c.leaveOutPrevious()) {

@@ -22,6 +22,8 @@ type file interface {
 	Forget()
 	Size() (int64, error)
 	Truncate(int64) error
+	// Linked says whether the file still has a name.
+	Linked() bool
 }
 
 type osFile struct{ *os.File }
@@ -54,6 +56,11 @@ func (f osFile) Datasync() error {
 func (f osFile) Forget() {
 	// Advice: where a file system does not take it (tmpfs), there is no disk to differ from the cache.
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+}
+
+func (f osFile) Linked() bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) != nil || st.Nlink > 0
 }
 
 func (f osFile) Size() (int64, error) {

@@ -396,6 +396,9 @@ func (l *log) append(b *batchBuffer, now time.Time) (h header, took time.Duratio
 		return h, 0, true, err
 	}
 	took = time.Since(start)
+	if !g.f.Linked() {
+		return h, 0, true, gone(g.path)
+	}
 	l.sequence = h.sequence
 	l.mu.Lock()
 	defer l.mu.Unlock()

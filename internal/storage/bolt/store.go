@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"operatord.io/operatord/internal/storage"
 	"operatord.io/operatord/internal/storage/mirror"
@@ -44,6 +45,7 @@ type Store struct {
 	refusing reason      // why what grows is refused
 	tight    atomic.Bool // the log needs a segment and can't have one made: give up history for it
 
+	committing stopwatch
 	footprints atomic.Int64 // of all present keys; the committer's to change
 
 	behind        behind
@@ -98,6 +100,7 @@ func open(o Options) (*Store, error) {
 		committerDone: make(chan struct{}),
 		checkpointDue: make(chan struct{}, 1),
 		checkpointed:  make(chan struct{}, 1),
+		committing:    stopwatch{epoch: time.Now()},
 	}
 	s.mirror = mirror.New(m.rev, m.compacted, keys, mirror.Options{
 		RingEvents: o.RingEvents, RingBytes: o.RingBytes, History: history{s}, Listener: o.Listener,
@@ -242,6 +245,15 @@ func (s *Store) Status() storage.Status {
 		}
 	}
 	if st.Err = s.failure(); st.Err == nil {
+		if err := s.lost(); err != nil {
+			s.fail(err)
+			st.Err = err
+			return st
+		}
+		if err := s.hanging(); err != nil {
+			st.Err = refusal(err)
+			return st
+		}
 		if err := s.trouble(); err != nil {
 			st.Err = refusal(err)
 		}
