@@ -326,3 +326,85 @@ func TestS79SmallDisk(t *testing.T) {
 		t.Fatalf("files %q, want lock, log, present.db and reserve", files)
 	}
 }
+
+// TestSegmentErrors: whatever keeps a segment from being made, it is tried again and ends by itself. Only
+// the log's own writes and syncs are final.
+func TestSegmentErrors(t *testing.T) {
+	for _, cause := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EEXIST, unix.EINTR, unix.EIO, unix.EDQUOT, unix.ENOSPC} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			t.Parallel()
+			layer := &faults{}
+			s := mustOpen(t, small(t.TempDir(), Options{openLog: layer.open, CheckpointBytes: 32 << 10}))
+			kvs := write(t, s, "/a", 3)
+			var failing atomic.Bool
+			failing.Store(true)
+			layer.set(func(l *faults) {
+				l.create = func(path string) error {
+					if failing.Load() {
+						return &os.PathError{Op: "open", Path: path, Err: cause}
+					}
+					return nil
+				}
+			})
+			// A batch that fits into no segment that is there.
+			large := storage.Write{Key: "/large", Value: make([]byte, 200<<10)}
+			_, err := s.Commit(t.Context(), large)
+			want := storage.ErrUnavailable
+			if cause == unix.ENOSPC || cause == unix.EDQUOT {
+				want = storage.ErrFull
+			}
+			if !errors.Is(err, want) || !errors.Is(err, cause) || strings.Contains(err.Error(), "sync") {
+				t.Fatalf("%v, want %v because of %v", err, want, cause)
+			}
+			kvs = append(kvs, write(t, s, "/a", 60)...) // several segments
+			failing.Store(false)
+			kv, err := s.Commit(t.Context(), large)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			s = mustOpen(t, small(s.options.Dir, Options{}))
+			if got := s.Status(); got.Rev != kv.Rev || got.Keys != 2 || got.Err != nil {
+				t.Fatalf("opened as %+v after %d writes", got, len(kvs)+1)
+			}
+		})
+	}
+}
+
+// TestBatchCountsPrevious: many deletes of large values, queued at once, become several batches.
+func TestBatchCountsPrevious(t *testing.T) {
+	s := mustOpen(t, Options{Dir: t.TempDir(), SegmentBytes: 8 << 20})
+	const n = 40
+	var kvs [n]*storage.KV
+	for i := range kvs {
+		kvs[i] = insist(t, s, storage.Write{Key: fmt.Sprintf("/%02d", i), Value: make([]byte, 1<<20)})
+	}
+	requests := make([]*request, n)
+	for i, kv := range kvs {
+		requests[i] = &request{write: storage.Write{Key: kv.Key, If: kv.Rev}, done: make(chan outcome, 1)}
+		requests[i].take()
+	}
+	c := batchInProgress{store: s, pending: make(map[string]*storage.KV)}
+	// The committer is idle, so its work can be done here.
+	for rest := requests; len(rest) > 0; {
+		done := c.run(rest, nil)
+		if size := c.buffer.size(); size > batchBytes {
+			t.Fatalf("a batch of %d writes has %d bytes", done, size)
+		}
+		rest = rest[done:]
+	}
+	for i, r := range requests {
+		if o := <-r.done; o.err != nil {
+			t.Fatalf("delete %d: %v", i, o.err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(s.options.Dir, "log", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Size() > s.options.SegmentBytes {
+			t.Fatalf("%s has %d bytes, %v", file, info.Size(), err)
+		}
+	}
+}
