@@ -227,7 +227,7 @@ func TestRaisesTheFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.db.Close()
+		p.close()
 		if m.format != presentFormat {
 			t.Errorf("format %d", m.format)
 		}

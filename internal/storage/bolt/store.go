@@ -158,13 +158,13 @@ func (s *Store) measure() error {
 	return nil
 }
 
-// upgrade raises the format of a present that an earlier program wrote. Without room for that it stays as it is until
-// the next checkpoint.
+// upgrade brings a present that an earlier program wrote up to the log, which raises its format. Without room for
+// that it stays as it is until a later checkpoint.
 func (s *Store) upgrade() error {
 	if s.durable.format == presentFormat {
 		return nil
 	}
-	m, err := s.present.write(nil, nil, s.durable)
+	err := s.tryCheckpoint(0)
 	if isFull(err) {
 		s.options.Log.Warn("no room to raise the format of the store's file: an earlier version must not open it", "file", s.present.path, "err", err)
 		return nil
@@ -172,8 +172,6 @@ func (s *Store) upgrade() error {
 	if err != nil {
 		return fmt.Errorf("storage: raise the format of %s: %w", s.present.path, err)
 	}
-	m.format = presentFormat
-	s.durable = m
 	return nil
 }
 
