@@ -55,6 +55,7 @@ func rootCommand(stderr *daemon.Output) *cobra.Command {
 		tokenCommand(),
 		planCommand(),
 		stepCommand(),
+		storeCommand(),
 		versionCommand(),
 	)
 	root.AddCommand(kubectlCommands()...)

@@ -12,6 +12,8 @@ type CorruptError struct {
 	Offset   int64  // in bytes; -1 where it is unknown
 	Sequence uint64 // of the batch; 0 where it is unknown
 	What     string
+
+	dataDir string // of a store whose present is whole
 }
 
 func (e *CorruptError) Error() string {
@@ -22,7 +24,11 @@ func (e *CorruptError) Error() string {
 	if e.Sequence > 0 {
 		s += fmt.Sprintf(" (batch %d)", e.Sequence)
 	}
-	return s + ": " + e.What + ". Nothing was changed. Keep a copy of the directory, and put the last good copy of all of it in its place"
+	s += ": " + e.What + ". Nothing was changed. Keep a copy of the directory, and put the last good copy of all of it in its place"
+	if e.dataDir != "" {
+		s += "; or give up history and keep the objects:\n  operatord store repair --drop-history --data-dir " + e.dataDir
+	}
+	return s
 }
 
 // FormatError says that a newer program wrote a file. Older formats are always read.

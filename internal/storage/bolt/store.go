@@ -108,6 +108,9 @@ func open(o Options) (*Store, error) {
 	r, err := recoverLog(s.log, m, s.mirror)
 	if err != nil {
 		s.mirror.Close()
+		if damage := (*CorruptError)(nil); errors.As(err, &damage) {
+			damage.dataDir = filepath.Dir(filepath.Clean(o.Dir))
+		}
 		return nil, errors.Join(err, p.close())
 	}
 	s.behind = behind{changed: r.changed, tail: r.tail, sequence: s.log.sequence}
@@ -180,6 +183,9 @@ func (s *Store) upgrade() error {
 func create(o Options, logDir, path string) error {
 	if err := removeUnfinished(path); err != nil {
 		return fmt.Errorf("storage: %w", err)
+	}
+	if err := notRepairing(path); err != nil {
+		return err
 	}
 	_, err := os.Stat(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
