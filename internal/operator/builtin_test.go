@@ -212,6 +212,36 @@ func TestS82ServedBeforeTheKindWasBuiltIn(t *testing.T) {
 	}
 }
 
+// A status that names another's resource or kind gives a definition nothing of it, least of all to delete.
+func TestNamesInAStatusGiveNothingOfOthers(t *testing.T) {
+	for _, forged := range []string{
+		`{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList"}`,
+		`{"plural":"gadgets","singular":"gadget","kind":"Widget","listKind":"WidgetList"}`,
+		`{"plural":"widgets","singular":"gadget","kind":"Gadget","listKind":"GadgetList"}`,
+	} {
+		dir := t.TempDir()
+		w := open(t, dir, crd.Name)
+		w.installWidgets()
+		w.do(w.Create(ctx, widget("default", "kept")))
+		uid := w.item(widgets, "default", "kept").UID()
+		w.do(w.Create(ctx, definition("Gadget", nil)))
+		w.do(w.set.Synced(ctx, schema.GroupKind{Group: "example.com", Kind: "Gadget"}))
+		w.stop()
+
+		w = open(t, dir)
+		w.do(w.Patch(ctx, crd.Kind(), key("", "gadgets.example.com"), types.MergePatchType, []byte(`{"status":{"acceptedNames":`+forged+`}}`), "status"))
+		w.delete(crd.Kind(), "", "gadgets.example.com")
+		w.stop()
+
+		w = open(t, dir, crd.Name)
+		w.until("the definition to go", func() bool { return !w.there(crd.Kind(), "", "gadgets.example.com") })
+		if i := w.item(widgets, "default", "kept"); i == nil || i.Deleting() || i.UID() != uid {
+			t.Errorf("%s: the Widget is %+v", forged, i)
+		}
+		w.stop()
+	}
+}
+
 // Our own definitions can't be taken by others of their name, scope or kind, whether ours are there or not.
 func TestOwnDefinitionsAreOurs(t *testing.T) {
 	w := open(t, t.TempDir(), crd.Name)

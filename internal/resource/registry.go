@@ -123,7 +123,9 @@ func (r *Registry) SetCRD(data []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names, kept := crd.Status.AcceptedNames, crd.Annotations[ServedSpecAnnotation]
-	if !established(&crd) && kept == "" || Shadowed(r.builtin, crd.Spec.Group, names.Plural, names.Kind) != nil {
+	// The name of a CRD says which keys are its own. Names of others in its status give it nothing of theirs.
+	its := names.Plural+"."+crd.Spec.Group == crd.Name && names.Kind == crd.Spec.Names.Kind
+	if !established(&crd) && kept == "" || !its || Shadowed(r.builtin, crd.Spec.Group, names.Plural, names.Kind) != nil {
 		r.remove(crd.Name)
 		return nil
 	}
@@ -216,9 +218,11 @@ func (r *Registry) publish() {
 		}
 		return custom[i].Plural < custom[j].Plural
 	})
-	s.kinds = append(append(make([]*Kind, 0, len(r.builtin)+len(custom)), r.builtin...), custom...)
-	for i := len(s.kinds) - 1; i >= 0; i-- {
-		k := s.kinds[i]
+	for _, k := range append(append(make([]*Kind, 0, len(r.builtin)+len(custom)), r.builtin...), custom...) {
+		if s.byKind[k.GroupKind] != nil {
+			continue // statuses that give one kind to two: the first has it
+		}
+		s.kinds = append(s.kinds, k)
 		s.byKind[k.GroupKind] = k
 		s.byResource[k.GroupResource()] = k
 		for _, v := range k.Versions {

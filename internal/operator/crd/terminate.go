@@ -13,6 +13,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"operatord.io/operatord/internal/controller"
+	"operatord.io/operatord/internal/informer"
 	"operatord.io/operatord/internal/resource"
 )
 
@@ -44,7 +45,9 @@ func (op *Operator) terminate(ctx context.Context, crd *apiextensionsv1.CustomRe
 	if err := op.Reader.AtLeastOf(ctx, "", gk); err != nil {
 		return err
 	}
-	instances := slices.Collect(op.Metadata.OfKind(gk))
+	instances := slices.DeleteFunc(slices.Collect(op.Metadata.OfKind(gk)), func(i *informer.Item) bool {
+		return i.Resource().Resource != crd.Spec.Names.Plural // another's, which the status calls by this kind
+	})
 	errs := controller.Some(controller.DeleteAll(ctx, op.Writer, slices.Values(instances), nil))
 	if err := utilerrors.NewAggregate(errs); err != nil {
 		failed := next.DeepCopy()
