@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"operatord.io/operatord/api/v1alpha1"
@@ -231,8 +232,23 @@ func waitingFor(m *Member, waiting []waiting) string {
 	case m.Leaving:
 		return fmt.Sprintf("waiting for %s: being deleted", m.Name())
 	default:
-		return fmt.Sprintf("waiting for %s: not ready", m.Name())
+		return fmt.Sprintf("waiting for %s: not ready%s", m.Name(), heldBy(m.Pod))
 	}
+}
+
+// heldBy is what keeps a Pod from being started, by its reason; its own status says more. Empty if nothing does.
+func heldBy(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return ", " + c.Reason
+		}
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			return ", " + w.Reason
+		}
+	}
+	return ""
 }
 
 // nextLook is when time alone changes what is decided: the unready leader's five seconds, the next member due.

@@ -95,6 +95,15 @@ func unready(d time.Duration) func(*Member) {
 
 func starting(m *Member) { m.Ready, m.Since = false, ago(time.Second) }
 
+// held is kept from being started.
+func held(reason string) func(*Member) {
+	return func(m *Member) {
+		starting(m)
+		m.Pod = m.Pod.DeepCopy()
+		m.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+	}
+}
+
 // dead died so long ago, after an hour unless lived says otherwise.
 func dead(d time.Duration) func(*Member) {
 	return func(m *Member) { m.Living, m.Ready, m.Died = false, false, ago(d) }
@@ -261,6 +270,8 @@ func TestDecide(t *testing.T) {
 
 		// Waiting.
 		{"one is starting", demo(3), world(member(0), member(1, starting), member(2)), "noop waiting for demo-1: not ready", none},
+		{"one asks for what can't be given", demo(3), world(member(0), member(1, held("FieldsNotHonoured")), member(2)), "noop waiting for demo-1: not ready, FieldsNotHonoured", none},
+		{"one is being made", demo(3), world(member(0), member(1, held("ContainerCreating")), member(2)), "noop waiting for demo-1: not ready", none},
 		{"the first that is starting", demo(3), world(member(0), member(2, starting), member(10, starting)), "noop waiting for demo-2: not ready", none},
 		{"the first formation waits for all", demo(2), world(member(0), member(1, starting)), "noop waiting for demo-1: not ready", none},
 
