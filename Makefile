@@ -100,6 +100,13 @@ robustness: race kubectl ## kill -9 under load, many rounds (ROUNDS=100)
 chaos: race kubectl ## kill members, leaders and the daemon at random, and watch it heal (ROUNDS=100)
 	cd test && OPERATORD_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 60m -v -run 'TestChaos' ./e2e/
 
+.PHONY: power-cut
+power-cut: ## as root: shut an ext4 file system down under a writing store, and look for what was acknowledged (ROUNDS=20)
+	@for n in mkfs.ext4:e2fsprogs mount:mount; do command -v $${n%%:*} >/dev/null || \
+	  { echo "missing: $${n%%:*} (Debian package $${n#*:}): install it, then run make power-cut again" >&2; exit 1; }; done; \
+	  [ "$$(id -u)" = 0 ] || { echo "power-cut mounts a file system, which takes root: sudo make power-cut" >&2; exit 1; }
+	OPERATORD_POWER_CUTS=$(if $(filter file,$(origin ROUNDS)),20,$(ROUNDS)) $(GO) test -count=1 -timeout 5m -v -run '^TestPowerCutOfADisk$$' ./internal/storage/bolt
+
 .PHONY: walks
 walks: ## random walks of the Cluster operator with kills between any two things it does (WALKS=20000)
 	$(GO) test -count=1 -timeout 60m -run '^TestConverges' ./internal/operator/cluster -rapid.checks $(WALKS)
