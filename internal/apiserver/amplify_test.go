@@ -3,6 +3,8 @@ package apiserver_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http/httptest"
 	"runtime"
 	"runtime/metrics"
 	"strings"
@@ -269,3 +271,53 @@ func TestWatchesShareFrames(t *testing.T) {
 
 // maxHeldHeap is what 400 watches may hold of 900 KiB objects: 350 MiB were each to have one copy.
 const maxHeldHeap = 256 << 20
+
+// An answer that needs nothing of the body doesn't wait for it.
+func TestRefusedBodyIsNotWaitedFor(t *testing.T) {
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(proto, func(t *testing.T) {
+			s := newServer(t, nil)
+			if proto == "HTTP/2.0" {
+				old := s.Server
+				next := httptest.NewUnstartedServer(old.Config.Handler)
+				next.EnableHTTP2 = true
+				next.StartTLS()
+				t.Cleanup(next.Close)
+				s.URL, s.client = next.URL, next.Client()
+			}
+			for _, c := range []struct {
+				code                             int
+				path, token, contentType, length string
+			}{
+				{401, configMaps, "wrong", "application/json", ""},
+				{403, configMaps, "", "application/json", ""},
+				{404, "/apis/no.example.com/v1/things", adminToken, "application/json", ""},
+				{413, configMaps, adminToken, "application/json", "9000000"},
+				{415, configMaps, adminToken, "text/html", ""},
+			} {
+				body, hold := io.Pipe() // nothing ever comes
+				r := s.request(t.Context(), "POST", c.path, "", "Content-Type", c.contentType)
+				r.Body, r.ContentLength = body, 100_000
+				if c.length != "" {
+					r.ContentLength = 9_000_000
+				}
+				if r.Header.Set("Authorization", "Bearer "+c.token); c.token == "" {
+					r.Header.Del("Authorization")
+				}
+				start := time.Now()
+				resp, err := s.client.Do(r)
+				if err != nil {
+					t.Errorf("%d: %v", c.code, err)
+				} else {
+					if resp.Body.Close(); resp.StatusCode != c.code || resp.Proto != proto {
+						t.Errorf("%s answered %d, want %d", resp.Proto, resp.StatusCode, c.code)
+					}
+				}
+				hold.Close()
+				if d := time.Since(start); d > 3*time.Second {
+					t.Errorf("%d: it took %v", c.code, d)
+				}
+			}
+		})
+	}
+}

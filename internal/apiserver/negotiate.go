@@ -30,6 +30,7 @@ type offer struct {
 	protobuf  bool // the objects have a protobuf form
 	transform bool // Table and PartialObjectMetadata are possible
 	also      schema.GroupVersionKind
+	inOrder   bool // what the client lists first is taken, JSON or not
 }
 
 // negotiate picks the form of the answer from the Accept header. JSON is what lies in the store, so it is
@@ -57,7 +58,7 @@ func negotiate(r *http.Request, o offer) (accepted, bool) {
 			if found == nil {
 				found = &got
 			}
-			if found.media == mediaProtobuf && got.media == mediaJSON && got.convert == found.convert {
+			if !o.inOrder && found.media == mediaProtobuf && got.media == mediaJSON && got.convert == found.convert {
 				found = &got
 			}
 			break
@@ -96,7 +97,7 @@ func acceptClause(params map[string]string, media string, pretty bool, o offer) 
 		return a, media != mediaProtobuf || o.protobuf
 	}
 	if a.convert == o.also {
-		return a, media == mediaJSON
+		return a, media != mediaYAML
 	}
 	gv := a.convert.GroupVersion()
 	if !o.transform || gv != metav1.SchemeGroupVersion && gv != metav1beta1.SchemeGroupVersion {

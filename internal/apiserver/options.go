@@ -21,8 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"operatord.io/operatord/internal/apiserver/rest"
 	"operatord.io/operatord/internal/resource"
@@ -105,36 +103,19 @@ func (x *exchange) deleteOptions() (*metav1.DeleteOptions, error) {
 	return o, invalidOptions("DeleteOptions", validation.ValidateDeleteOptions(o))
 }
 
-// decodeDeleteOptions takes DeleteOptions of meta.k8s.io/v1, of v1, and of any group's own version, as old
-// clients send them.
+// decodeDeleteOptions takes DeleteOptions of meta.k8s.io/v1 and of v1.
 func decodeDeleteOptions(body []byte, media string, into *metav1.DeleteOptions) error {
-	const kind = "DeleteOptions"
-	if media == mediaProtobuf {
-		raw, ok := bytes.CutPrefix(body, []byte(protobufPrefix))
-		if !ok {
-			return fmt.Errorf("provided data does not appear to be a protobuf message, expected prefix %v", []byte(protobufPrefix))
-		}
-		var u runtime.Unknown
-		if err := u.Unmarshal(raw); err != nil {
-			return err
-		}
-		if u.Kind != kind {
-			return fmt.Errorf("no kind %q is registered for version %q in scheme", u.Kind, u.APIVersion)
-		}
-		return into.Unmarshal(u.Raw)
+	info, ok := runtime.SerializerInfoForMediaType(metainternal.Codecs.SupportedMediaTypes(), media)
+	if !ok {
+		return unsupportedMediaType(mediaJSON, mediaYAML, mediaProtobuf)
 	}
-	if media == mediaYAML {
-		b, err := yaml.YAMLToJSON(body)
-		if err != nil {
-			return err
-		}
-		body = b
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, into); err != nil {
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
+	obj, _, err := metainternal.Codecs.DecoderToVersion(info.Serializer, gvk.GroupVersion()).Decode(body, &gvk, into)
+	if err != nil {
 		return err
 	}
-	if into.Kind != "" && into.Kind != kind {
-		return fmt.Errorf("no kind %q is registered for version %q in scheme", into.Kind, into.APIVersion)
+	if obj != runtime.Object(into) {
+		return errors.New("decoded object cannot be converted to DeleteOptions")
 	}
 	into.TypeMeta = metav1.TypeMeta{}
 	return nil

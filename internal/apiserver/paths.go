@@ -132,7 +132,7 @@ func (x *exchange) discovery(parts []string) {
 var aggregatedKind = apidiscovery.SchemeGroupVersion.WithKind("APIGroupDiscoveryList")
 
 func (x *exchange) writeDiscovery(aggregated *discovery.Aggregated, plain runtime.Object) {
-	o := offer{protobuf: true}
+	o := offer{protobuf: true, inOrder: true}
 	if aggregated != nil {
 		o.also = aggregatedKind
 		x.w.Header().Set("Vary", "Accept")
@@ -147,7 +147,17 @@ func (x *exchange) writeDiscovery(aggregated *discovery.Aggregated, plain runtim
 		return
 	}
 	// The type must be told exactly like this, without a charset.
-	x.conditional(aggregated.ETag, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", aggregated.JSON)
+	const as = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	if a.media == mediaJSON {
+		x.conditional(aggregated.ETag, mediaJSON+as, aggregated.JSON)
+		return
+	}
+	b, err := runtime.Encode(protobufEncoder, aggregated.Object)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.conditional(aggregated.ETag, mediaProtobuf+as, b)
 }
 
 // conditional answers with a document, or with 304 to a client that has it.

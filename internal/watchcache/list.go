@@ -133,7 +133,7 @@ func (c *Cache) listView(ctx context.Context, m *matcher, opts *ListOptions) (vi
 	}
 	rev, err := ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, "", 0, err
+		return nil, "", 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	exact := opts.Match == "Exact" || (opts.Match == "" && opts.Limit > 0)
 	if rev > 0 && exact {

@@ -154,7 +154,7 @@ func TestListRevisions(t *testing.T) {
 		{"a token without revision", watchcache.ListOptions{Continue: token(`{"v":"meta.k8s.io/v1","start":"a"}`)}, apierrors.IsBadRequest},
 		{"a token and a revision", watchcache.ListOptions{Continue: token(`{"v":"meta.k8s.io/v1","rv":2,"start":"a"}`), ResourceVersion: "2"}, apierrors.IsBadRequest},
 		{"no number", watchcache.ListOptions{ResourceVersion: "x"}, func(err error) bool {
-			return err.Error() == `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`
+			return apierrors.IsBadRequest(err) && err.Error() == `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`
 		}},
 	} {
 		if _, err := f.cache.List(t.Context(), f.widget, c.opts); err == nil || !c.is(err) {

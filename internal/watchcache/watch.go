@@ -108,6 +108,9 @@ func (w *Watch) start(ctx context.Context, rev storage.Rev) {
 			}
 			rev = view.Rev()
 		}
+		if w.failed = w.cache.beforeKind(ctx, w.m.kind, rev); w.failed != nil {
+			return
+		}
 		w.at(rev)
 		w.told = rev
 		return
@@ -125,6 +128,22 @@ func (w *Watch) start(ctx context.Context, rev storage.Rev) {
 	w.initial = list.Objects
 	w.endMark = send != nil && w.opts.AllowBookmarks
 	w.at(view.Rev())
+}
+
+// beforeKind is a 410 for a revision at which a declared kind didn't exist.
+func (c *Cache) beforeKind(ctx context.Context, k *resource.Kind, rev storage.Rev) error {
+	if !k.Custom {
+		return nil
+	}
+	view, err := c.view(ctx, storage.Any())
+	if err != nil {
+		return err
+	}
+	crd, ok := view.Get(crdPrefix + k.Plural + "." + k.Group)
+	if !ok || rev >= crd.Created {
+		return nil
+	}
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, crd.Created))
 }
 
 func (w *Watch) at(rev storage.Rev) {
