@@ -28,8 +28,16 @@ export KUBECTL            := $(BIN)/kubectl
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Go from 1.21 on fetches the version that go.mod names; an older one only says that it can't read go.mod.
+.PHONY: go
+go:
+	@command -v $(GO) >/dev/null || { echo "there is no $(GO): install Go 1.21 or later (https://go.dev/dl/), and put its bin directory in PATH" >&2; exit 1; }
+	@case "$$(cd / && $(GO) version)" in *" go1."?" "*|*" go1."?.*|*" go1.1"?" "*|*" go1.1"?.*|*" go1.20"*) \
+	  echo "$$(cd / && $(GO) version) is too old: Go 1.21 or later fetches by itself the one that is needed (https://go.dev/dl/)" >&2; exit 1;; esac
+
 .PHONY: build
-build: ## bin/operatord
+build: go ## bin/operatord
+	@test -e bin/operatord || echo "building bin/operatord; the first time this takes minutes and says little"
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/operatord ./cmd/operatord
 
 .PHONY: run
@@ -47,7 +55,7 @@ bin/staticcheck: tools/staticcheck/go.mod
 	cd tools/staticcheck && $(GO) build -o $(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
 
 .PHONY: race
-race: ## bin/operatord-race, the daemon that the tests drive
+race: go ## bin/operatord-race, the daemon that the tests drive
 	CGO_ENABLED=1 $(GO) build -race -o bin/operatord-race ./cmd/operatord
 
 .PHONY: generate
