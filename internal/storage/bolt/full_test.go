@@ -165,14 +165,14 @@ func TestFullForEver(t *testing.T) {
 		objects, value int
 		renewals       int
 	}{
-		"300 MiB, objects of 20 KB":  {"size=300m", 1000, 20_000, 6000},
-		"64 MiB, objects of 20 KB":   {"size=64m", 500, 20_000, 4000},
-		"64 MiB, objects of 1 KB":    {"size=64m", 5000, 1_000, 4000},
-		"64 MiB, objects of 1.5 MB":  {"size=64m", 6, 1_500_000, 2000},
-		"16 MiB, objects of 3 KB":    {"size=16m", 500, 3_000, 3000},
-		"16 MiB, objects of 600 KB":  {"size=16m", 4, 600_000, 2000},
-		"16 MiB, a store of nothing": {"size=16m", 0, 0, 3000},
-		"128 MiB, no inodes left":    {"size=128m,nr_inodes=14", 500, 20_000, 4000},
+		"300 MiB, objects of 20 KB":  {"size=300m", 1000, 20_000, 3000},
+		"64 MiB, objects of 20 KB":   {"size=64m", 500, 20_000, 1500},
+		"64 MiB, objects of 1 KB":    {"size=64m", 3000, 1_000, 1500},
+		"64 MiB, objects of 1.5 MB":  {"size=64m", 6, 1_500_000, 1000},
+		"16 MiB, objects of 3 KB":    {"size=16m", 500, 3_000, 1500},
+		"16 MiB, objects of 600 KB":  {"size=16m", 4, 600_000, 1000},
+		"16 MiB, a store of nothing": {"size=16m", 0, 0, 1500},
+		"128 MiB, no inodes left":    {"size=128m,nr_inodes=14", 500, 20_000, 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
