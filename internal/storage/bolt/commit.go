@@ -323,7 +323,7 @@ func (s *Store) makeRoom(n int64, reclaimed uint64) bool {
 	if upTo := s.log.oldestEnd(n); upTo > 0 && s.checkpoint(upTo) == nil {
 		return true
 	}
-	return s.log.reclaimed.Load() != reclaimed
+	return s.log.spare.held.Load() > 0 || s.log.reclaimed.Load() != reclaimed // in this order: see giveBack
 }
 
 // roomFor makes sure that the present's file and its reserve can hold what the batch makes it grow by.

@@ -97,9 +97,7 @@ func (l *log) release(g *segment) {
 	last := g.dead && g.readers == 0
 	l.mu.Unlock()
 	if last {
-		l.recycle(g)
-		l.reclaimed.Add(1)
-		l.spare.held.Add(-1)
+		l.giveBack(g)
 	}
 }
 

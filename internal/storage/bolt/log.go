@@ -47,7 +47,7 @@ type spare struct {
 	got    chan grant    // capacity 1
 	failed chan failure  // capacity 1: the newest counts
 	free   chan *segment // recycled, to be used before a new one is made; capacity maxFree
-	held   atomic.Int32  // recycled soon: taken out of the log, and still being read
+	held   atomic.Int32  // recycled soon: taken out of the log, and perhaps still being read
 }
 
 // wish is for a segment of at least need bytes.
@@ -425,17 +425,22 @@ func (l *log) reclaim(sequence uint64, compacted storage.Rev) {
 	var idle []*segment
 	for _, g := range out {
 		g.dead = true
+		l.spare.held.Add(1)
 		if g.readers == 0 {
 			idle = append(idle, g)
-		} else {
-			l.spare.held.Add(1)
 		}
 	}
 	l.mu.Unlock()
 	for _, g := range idle {
-		l.recycle(g)
-		l.reclaimed.Add(1)
+		l.giveBack(g)
 	}
+}
+
+// giveBack recycles a segment that was taken out of the log.
+func (l *log) giveBack(g *segment) {
+	l.recycle(g)
+	l.reclaimed.Add(1)
+	l.spare.held.Add(-1)
 }
 
 // recycle keeps a segment nobody uses for later, or deletes it. What made it larger than others is given
