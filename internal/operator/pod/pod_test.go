@@ -916,24 +916,18 @@ func TestGraceIsNeverShorter(t *testing.T) {
 	w := newWorld(t, Options{})
 	for i := range 5 {
 		name := "deaf" + strconv.Itoa(i)
-		told := filepath.Join(t.TempDir(), "told")
-		w.create(sh(name, "trap 'touch "+told+"' TERM; while :; do sleep 0.01; done", func(p *corev1.Pod) {
+		w.create(sh(name, "trap '' TERM; while :; do sleep 1; done", func(p *corev1.Pod) {
 			p.Finalizers = []string{"example.org/keep"} // so that its end can be read
 		}))
-		w.awaitReady(name)
+		id := process.ID{Group: string(w.awaitReady(name).UID), Name: "main"}
 		w.delete(name, nil)
-		p := w.await(name, "over", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].State.Terminated != nil })
-		info, err := os.Stat(told)
+		w.await(name, "over", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].State.Terminated != nil })
+		run, err := w.runtime.Get(id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		run, err := w.runtime.Get(process.ID{Group: string(p.UID), Name: "main"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The signal is sent a moment before the process gets to write that down.
-		if lived := run.Finished.Sub(info.ModTime()); lived < 900*time.Millisecond {
-			t.Errorf("killed after %s, with a grace period of 1 s", lived)
+		if lived := run.Finished.Sub(w.op.whenAsked(id)); run.Signal != 9 || lived < time.Second {
+			t.Errorf("ended by signal %d after %s, with a grace period of 1 s", run.Signal, lived)
 		}
 		w.patch(name, `{"metadata":{"finalizers":null}}`)
 	}

@@ -18,11 +18,6 @@ import (
 	"operatord.io/operatord/internal/process"
 )
 
-// canProbe tells whether a probe is of a sort that is known here.
-func canProbe(p *corev1.Probe) bool {
-	return p.HTTPGet != nil || p.TCPSocket != nil || p.Exec != nil
-}
-
 // checker does single probes, by kubelet's rules.
 type checker struct {
 	runtime *process.Runtime
