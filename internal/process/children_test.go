@@ -166,6 +166,10 @@ func cleanRole(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	// As posix_spawn of the C library leaves it.
+	if err := setHandler(cancelSignal, 1); err != nil {
+		return fail(err)
+	}
 	if err := StartClean(); err != nil {
 		return fail(err)
 	}

@@ -29,6 +29,12 @@ func StartClean() error {
 	// A caught signal is a default one in children. Nobody reads the channel, and nothing waits for it.
 	ignored := make(chan os.Signal, 1)
 	for _, s := range signalsIn(string(status), "SigIgn:") {
+		if s == cancelSignal || s == setxidSignal {
+			if err := setHandler(s, 0); err != nil {
+				return fmt.Errorf("stop ignoring signal %d: %w", s, err)
+			}
+			continue
+		}
 		signal.Notify(ignored, s)
 	}
 	if len(signalsIn(string(status), "SigBlk:")) == 0 {
@@ -45,6 +51,23 @@ func StartClean() error {
 		return fmt.Errorf("unblock signals: %w", errno)
 	}
 	return fmt.Errorf("execute %s with no signal blocked: %w", path, syscall.Exec(path, os.Args, os.Environ()))
+}
+
+// The C library's own signals, which its posix_spawn leaves ignored in whatever it starts. Go can't catch them, and
+// nobody else sends them.
+const (
+	cancelSignal = syscall.Signal(32)
+	setxidSignal = syscall.Signal(33)
+)
+
+// setHandler sets what the kernel does with a signal past Go: SIG_DFL is 0, SIG_IGN 1.
+func setHandler(s syscall.Signal, handler uintptr) error {
+	action := [8]uintptr{handler} // the kernel's struct sigaction, whatever its order after the handler
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&action[0])), 0, 8, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // closeOnExec marks every descriptor above standard error.
