@@ -99,6 +99,9 @@ func TestSmallRequestsStaySmall(t *testing.T) {
 	s.declare(t, "rules", `{"type":"object","properties":{"spec":{"type":"object","properties":{"items":{"type":"array","maxItems":100000,"items":{
 		"type":"string","maxLength":20,"x-kubernetes-validations":[{"rule":"self.size() > 100","messageExpression":"'no good: ' + self"}]}}}}}}`)
 
+	s.declare(t, "frees", `{"type":"object","properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`)
+	s.must(201, "POST", "/apis/grow.example.com/v1/namespaces/default/frees", `{"apiVersion":"grow.example.com/v1","kind":"Free","metadata":{"name":"deep","finalizers":["a.io/b"]},"spec":`+nested(9900, "1")+`}`)
+
 	const conf = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: bomb\ndata:\n"
 	const review = "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec:\n"
 	const deletes = "apiVersion: v1\nkind: DeleteOptions\npreconditions:\n"
@@ -141,6 +144,15 @@ func TestSmallRequestsStaySmall(t *testing.T) {
 		{"a strategic patch of a list", "PATCH", "/api/v1/namespaces/default/pods/p", "application/strategic-merge-patch+json", `{"spec":{"containers":` + reversed(80_000, `{"name":"c%d"}`) + `}}`, []int{413}, false},
 		{"a strategic patch's order of a list", "PATCH", "/api/v1/namespaces/default/pods/p", "application/strategic-merge-patch+json", `{"spec":{"$setElementOrder/containers":` + reversed(80_000, `{"name":"c%d"}`) + `}}`, []int{413}, false},
 		{"a merge patch that quotes", "PATCH", configMaps + "/a", "application/merge-patch+json", `{"data":` + repeated(500_000, func(int) string { return "1" }) + `}`, []int{400, 422}, false},
+		{"a merge patch nested deep", "PATCH", configMaps + "/a", "application/merge-patch+json", `{"data":` + nested(9900, `"`+strings.Repeat("x", 500<<10)+`"`) + `}`, []int{413}, false},
+		{"a merge patch of deep lists", "PATCH", configMaps + "/a", "application/merge-patch+json", `{"data":` + strings.Repeat("[", 9900) + `"` + strings.Repeat("x", 500<<10) + `"` + strings.Repeat("]", 9900) + `}`, []int{413}, false},
+		{"a JSON patch with deep values", "PATCH", configMaps + "/a", "application/json-patch+json", repeated(40, func(int) string { return `{"op":"test","path":"/data","value":` + nested(9900, "1") + `}` }), []int{413}, false},
+		{"a JSON patch with deep paths", "PATCH", configMaps + "/a", "application/json-patch+json", repeated(60, func(int) string {
+			return `{"op":"add","path":"/data","value":` + nested(2000, "1") + `},{"op":"remove","path":"/data` + strings.Repeat("/a", 19_000) + `"}`
+		}), []int{413}, false},
+		{"an apply nested deep", "PATCH", "/apis/grow.example.com/v1/namespaces/default/frees/a?fieldManager=m", "application/apply-patch+yaml", `{"apiVersion":"grow.example.com/v1","kind":"Free","metadata":{"name":"a"},"spec":` + nested(9900, "1") + `}`, []int{413}, false},
+		{"an apply onto an object nested deep", "PATCH", "/apis/grow.example.com/v1/namespaces/default/frees/deep?fieldManager=m", "application/apply-patch+yaml", `{"apiVersion":"grow.example.com/v1","kind":"Free","metadata":{"name":"deep","labels":{"a":"b"}}}`, []int{413}, false},
+		{"a merge patch of an object nested deep", "PATCH", "/apis/grow.example.com/v1/namespaces/default/frees/deep", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`, []int{200}, true},
 
 		{"finalizers", "POST", configMaps, "application/json", `{"metadata":{"name":"f","finalizers":` + reversed(150_000, `"x.io/%d"`) + `}}`, []int{201, 413, 422}, true},
 		{"bad finalizers", "POST", configMaps, "application/json", `{"metadata":{"name":"f2","finalizers":` + reversed(200_000, `"%d"`) + `}}`, []int{413, 422}, false},
@@ -210,6 +222,11 @@ func deepYAML(head string) string {
 		s += fmt.Sprintf("  a%d: &a%d %s*a%d%s\n", i, i, strings.Repeat("[", depth), i-1, strings.Repeat("]", depth))
 	}
 	return s
+}
+
+// nested is a JSON value inside n levels.
+func nested(n int, value string) string {
+	return strings.Repeat(`{"a":`, n) + value + strings.Repeat("}", n)
 }
 
 // copies is a JSON patch that doubles an object n times.

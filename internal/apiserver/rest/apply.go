@@ -10,10 +10,21 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"operatord.io/operatord/internal/resource"
+	"operatord.io/operatord/internal/watchcache"
 )
 
-// apply carries out a server-side apply on live, which may be empty. Conflicts are 409s with causes.
-func (p *patcher) apply(live resource.Object) (resource.Object, error) {
+// applyOnto carries out a server-side apply on an object that is there.
+func (p *patcher) applyOnto(old resource.Object, stored *watchcache.Object) (resource.Object, error) {
+	before, err := stored.JSON(p.Version)
+	if err != nil {
+		return nil, err
+	}
+	return p.apply(old.DeepCopyObject().(resource.Object), before)
+}
+
+// apply carries out a server-side apply on live, which may be empty; before is its JSON, if that may be large.
+// Conflicts are 409s with causes.
+func (p *patcher) apply(live resource.Object, before []byte) (resource.Object, error) {
 	applied, problems, err := p.applied()
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
@@ -26,6 +37,9 @@ func (p *patcher) apply(live resource.Object) (resource.Object, error) {
 		return nil, err
 	}
 	if err := p.checkSets(&unstructured.Unstructured{Object: applied}); err != nil {
+		return nil, err
+	}
+	if err := checkOwned(applied, before); err != nil {
 		return nil, err
 	}
 	obj, err := manager.Apply(live, &unstructured.Unstructured{Object: applied}, p.manager, p.force)

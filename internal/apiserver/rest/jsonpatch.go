@@ -88,8 +88,14 @@ func (p *patcher) patchJSON(before []byte) (after []byte, problems []error, err 
 		if err != nil {
 			return nil, nil, apierrors.NewBadRequest(err.Error())
 		}
+		if err := nestingOf(p.patch).reach(patch).check(len(before)); err != nil {
+			return nil, nil, err
+		}
 		after, err = p.operate(before, patch)
 		return after, problems, err
+	}
+	if err := nestingOf(p.patch).check(len(before)); err != nil {
+		return nil, nil, err
 	}
 	if strict {
 		v := map[string]any{}

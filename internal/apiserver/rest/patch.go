@@ -86,7 +86,7 @@ func (p *patcher) make(old resource.Object, stored *watchcache.Object) (resource
 		if p.kind != types.ApplyPatchType {
 			return nil, apierrors.NewNotFound(p.resource(), p.Name)
 		}
-		obj, err := p.apply(p.Version.Codec.New())
+		obj, err := p.apply(p.Version.Codec.New(), nil)
 		return p.named(obj, err)
 	}
 	if p.project != nil {
@@ -97,7 +97,7 @@ func (p *patcher) make(old resource.Object, stored *watchcache.Object) (resource
 	switch p.kind {
 	case types.ApplyPatchType:
 		// The field manager takes live's managedFields apart; old stays as it is.
-		obj, err = p.apply(old.DeepCopyObject().(resource.Object))
+		obj, err = p.applyOnto(old, stored)
 	case types.StrategicMergePatchType:
 		obj, err = p.strategic(old, stored)
 	default:
@@ -155,7 +155,7 @@ func (p *patcher) patchProjection(old resource.Object) (resource.Object, error) 
 		if err != nil {
 			return nil, err
 		}
-		body, err := p.apply(base)
+		body, err := p.apply(base, nil)
 		if err != nil {
 			return nil, err
 		}
