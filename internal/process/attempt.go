@@ -35,6 +35,9 @@ func (a attempt) locked() (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return false, fmt.Errorf("%w: open %s: %w", errDamaged, a.path(shim.LockFile), err)
+	}
 	if err != nil {
 		return false, fmt.Errorf("open %s: %w", a.path(shim.LockFile), err)
 	}
@@ -52,13 +55,27 @@ func (a attempt) locked() (bool, error) {
 	}
 }
 
+// errDamaged: a record isn't what it was written as.
+var errDamaged = errors.New("its records are damaged")
+
 // record reads one of the files; an absent one gives an empty record.
 func (a attempt) record(name string) (shim.Record, error) {
-	data, err := os.ReadFile(a.path(name))
+	data, err := a.content(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return shim.Record{}, err
 	}
 	return shim.ParseRecord(data), nil
+}
+
+// content reads a file. What can't be read is damaged, unless this process lacks something at the moment.
+func (a attempt) content(name string) ([]byte, error) {
+	data, err := os.ReadFile(a.path(name))
+	for _, passes := range []error{nil, fs.ErrNotExist, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, passes) {
+			return data, err
+		}
+	}
+	return nil, fmt.Errorf("%w: %w", errDamaged, err)
 }
 
 func (a attempt) has(name string) (bool, error) {
@@ -85,7 +102,7 @@ func (a attempt) read(b boot) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	data, err := os.ReadFile(a.path(shim.SpecFile))
+	data, err := a.content(shim.SpecFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return view{}, fmt.Errorf("%s: %w", a.id, ErrNotFound)
 	}
@@ -112,6 +129,11 @@ func (a attempt) read(b boot) (view, error) {
 	logError, err := a.record(shim.LogErrorFile)
 	if err != nil {
 		return view{}, err
+	}
+	if told, err := a.has(shim.PIDFile); err != nil {
+		return view{}, err
+	} else if alive && told && pid.Get("pid") == "" {
+		return view{}, fmt.Errorf("%w: %s names no process", errDamaged, a.path(shim.PIDFile))
 	}
 	v := view{dir: a.dir, alive: alive, cgroup: spec.Cgroup}
 	v.Process = Process{
@@ -143,8 +165,8 @@ func (a attempt) read(b boot) (view, error) {
 	default:
 		v.State = Lost
 		v.Error = "its shim was killed, so nobody saw how it ended"
-		if self.Get(unrecordedKey) != "" {
-			v.Error = "it ran without its records, so it was ended: the run directory was removed or damaged"
+		if why := self.Get(unrecordedKey); why != "" {
+			v.Error = why
 		}
 		if v.cgroup == "" {
 			v.Error += "; without cgroups, what it had started in a session and an environment of its own can't be told from other processes: look for it with ps"

@@ -210,7 +210,14 @@ func (r *Runtime) views(group string) ([]view, error) {
 				if err != nil {
 					continue // not ours
 				}
-				v, err := r.attempt(ID{g, name, n}).read(r.boot)
+				at := r.attempt(ID{g, name, n})
+				v, err := at.read(r.boot)
+				if errors.Is(err, errDamaged) {
+					if err := r.replaceDamaged(at.id, err); err != nil {
+						return nil, err
+					}
+					v, err = at.read(r.boot)
+				}
 				if errors.Is(err, ErrNotFound) {
 					continue // made, but a crash came before the spec
 				}

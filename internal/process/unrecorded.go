@@ -18,7 +18,8 @@ import (
 	"operatord.io/operatord/internal/process/shim"
 )
 
-// unrecordedKey stands in the shim's record of an attempt that was found running without its records.
+// unrecordedKey stands in the shim's record of an attempt that was found without the records it had, or with damaged
+// ones: its value says so.
 const unrecordedKey = "unrecorded"
 
 // unrecorded is what runs of an attempt that the run directory doesn't know to be running: the directory, or
@@ -46,7 +47,7 @@ func (r *Runtime) endUnrecorded(ctx context.Context) (int, error) {
 	r.log.Warn("processes run without their records; they are ended (was the run directory removed or damaged?)",
 		"run", r.dir, "count", len(found), "processes", slices.SortedFunc(maps.Keys(found), ID.compare))
 	for id, u := range found {
-		if err := r.recordLost(id, u); err != nil {
+		if err := r.recordLost(id, u, "it ran without its records, so it was ended: the run directory was removed or damaged"); err != nil {
 			closeUnrecorded(found)
 			return 0, fmt.Errorf("record that %s runs without a record: %w", id, err)
 		}
@@ -145,7 +146,7 @@ func (r *Runtime) findUnrecorded() (map[ID]*unrecorded, error) {
 func (r *Runtime) knows(id ID, u *unrecorded) (bool, error) {
 	v, err := r.attempt(id).read(r.boot)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, ErrNotFound), errors.Is(err, errDamaged):
 		return false, nil
 	case err != nil:
 		return false, err
@@ -200,9 +201,34 @@ func (r *Runtime) movedAway(shim int) bool {
 	return err == nil && !strings.HasPrefix(cwd, data+"/")
 }
 
-// recordLost writes down that an attempt was begun and that nobody will see how it ends.
-func (r *Runtime) recordLost(id ID, u *unrecorded) error {
+// replaceDamaged puts records in the place of damaged ones: that the attempt is lost. What runs of it is ended.
+func (r *Runtime) replaceDamaged(id ID, cause error) error {
+	r.log.Warn("the records of a process are damaged; it counts as lost", "process", id.String(), "cause", cause)
+	if _, err := r.endUnrecorded(context.Background()); err != nil {
+		return err
+	}
+	if _, err := r.attempt(id).read(r.boot); !errors.Is(err, errDamaged) {
+		return err
+	}
+	if err := r.recordLost(id, &unrecorded{}, cause.Error()+": nobody knows how it ended"); err != nil {
+		return err
+	}
+	return os.Remove(r.attempt(id).path(shim.ControlFile)) // nothing runs
+}
+
+// recordLost writes down that an attempt was begun and that nobody will see how it ends, and why. Of records
+// that were there what can be read of the spec is kept.
+func (r *Runtime) recordLost(id ID, u *unrecorded, why string) error {
 	a := r.attempt(id)
+	spec := &shim.Spec{Owner: u.owner, Cgroup: u.cgroup}
+	if data, err := a.content(shim.SpecFile); err == nil {
+		spec = shim.ParseSpec(data)
+	}
+	if _, err := a.read(r.boot); errors.Is(err, errDamaged) {
+		if err := r.clearWay(a); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		return err
 	}
@@ -210,20 +236,25 @@ func (r *Runtime) recordLost(id ID, u *unrecorded) error {
 	if err := unix.Mkfifo(a.path(shim.ControlFile), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	spec := shim.Spec{Format: shim.SpecFormat, Owner: u.owner, Cgroup: u.cgroup, Boot: r.boot.id, Epoch: r.boot.epoch}
-	if data, err := os.ReadFile(a.path(shim.SpecFile)); err == nil {
-		spec = *shim.ParseSpec(data)
-		spec.Boot, spec.Epoch = r.boot.id, r.boot.epoch
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+	spec.Format, spec.Boot, spec.Epoch = shim.SpecFormat, r.boot.id, r.boot.epoch
 	record := spec.Record()
 	if err := replaceFile(a.path(shim.SpecFile), record.Format()); err != nil {
 		return err
 	}
 	var begun shim.Record
-	begun.Add(unrecordedKey, "1")
+	begun.Add(unrecordedKey, why)
 	return replaceFile(a.path(shim.ShimFile), begun.Format())
+}
+
+// clearWay removes a damaged attempt, and what stands in the way of its directory.
+func (r *Runtime) clearWay(a attempt) error {
+	name := filepath.Dir(a.dir)
+	for _, dir := range []string{filepath.Dir(name), name, a.dir} {
+		if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+			return os.Remove(dir)
+		}
+	}
+	return r.discard(a)
 }
 
 // kill ends everything that was found. A living shim is asked, since it alone knows all its descendants.

@@ -38,6 +38,20 @@ func TestWhatRunsWithoutRecordsIsEnded(t *testing.T) {
 			remove(t, filepath.Join(run, id.String(), shim.LockFile))
 			remove(t, filepath.Join(run, id.String(), shim.ControlFile))
 		},
+		"a directory for spec": func(t *testing.T, run string) { instead(t, filepath.Join(run, id.String(), shim.SpecFile)) },
+		"a directory for shim": func(t *testing.T, run string) { instead(t, filepath.Join(run, id.String(), shim.ShimFile)) },
+		"a directory for pid":  func(t *testing.T, run string) { instead(t, filepath.Join(run, id.String(), shim.PIDFile)) },
+		"a directory for lock": func(t *testing.T, run string) { instead(t, filepath.Join(run, id.String(), shim.LockFile)) },
+		"a file for the attempt": func(t *testing.T, run string) {
+			remove(t, filepath.Join(run, id.String()))
+			write(t, filepath.Join(run, id.String()))
+		},
+		"a file for the group": func(t *testing.T, run string) {
+			remove(t, filepath.Join(run, id.Group))
+			write(t, filepath.Join(run, id.Group))
+		},
+		"an empty pid":     func(t *testing.T, run string) { write(t, filepath.Join(run, id.String(), shim.PIDFile)) },
+		"a link to itself": func(t *testing.T, run string) { loop(t, filepath.Join(run, id.String(), shim.SpecFile)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			modes(t, func(t *testing.T, opts Options) {
@@ -199,5 +213,54 @@ func remove(t *testing.T, path string) {
 	}
 	if err := os.RemoveAll(path); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// instead puts a directory with something in it in a file's place.
+func instead(t *testing.T, path string) {
+	t.Helper()
+	remove(t, path)
+	if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write leaves an empty file.
+func write(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func loop(t *testing.T, path string) {
+	t.Helper()
+	remove(t, path)
+	if err := os.Symlink(path, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Damaged records of what doesn't run any more: it counts as lost, and nothing else is held up.
+func TestDamagedRecordsOfTheDead(t *testing.T) {
+	run := t.TempDir()
+	r := open(t, run, Options{})
+	for _, name := range []string{"spec", "exit", "good"} {
+		spec := script(name, "exit 3")
+		ensure(t, r, spec)
+		await(t, r, spec.ID, empty)
+	}
+	instead(t, r.attempt(ID{"pod-uid", "spec", 0}).path(shim.SpecFile))
+	instead(t, r.attempt(ID{"pod-uid", "exit", 0}).path(shim.ExitFile))
+	for when, r := range map[string]*Runtime{"under the daemon": r, "at the next start": open(t, run, Options{})} {
+		found, err := r.Group("pod-uid")
+		if err != nil || len(found) != 3 {
+			t.Fatalf("%s: %+v, %v", when, found, err)
+		}
+		for _, p := range found {
+			if want := map[string]State{"spec": Lost, "exit": Lost, "good": Exited}[p.Name]; p.State != want || !p.Empty {
+				t.Errorf("%s: %s is %s, empty %v: %s", when, p.ID, p.State, p.Empty, p.Error)
+			}
+		}
 	}
 }
