@@ -93,6 +93,7 @@ func (o *Output) run() {
 	for range o.wake {
 		for {
 			chunk, said, closed := o.take(spare)
+			spare = chunk // the one given is what comes next by now
 			if len(chunk) == 0 {
 				if closed {
 					return
@@ -105,10 +106,8 @@ func (o *Output) run() {
 				if closed {
 					return
 				}
-				spare = chunk
 				break // the next line tries again
 			}
-			spare = chunk
 		}
 	}
 }

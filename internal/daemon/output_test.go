@@ -46,6 +46,30 @@ func TestOutputWithAReaderThatStalls(t *testing.T) {
 	})
 }
 
+// What is being written isn't touched by what comes meanwhile, also after the writer had nothing to do.
+func TestOutputKeepsWhatIsBeingWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		o := NewOutput(w)
+		read := func() string {
+			line := make([]byte, 64)
+			n, _ := r.Read(line)
+			synctest.Wait()
+			return string(line[:n])
+		}
+		for n := range 4 {
+			said, next := fmt.Sprintf("said %d\n", n), fmt.Sprintf("next %d\n", n)
+			fmt.Fprint(o, said)
+			synctest.Wait() // the writer holds it
+			fmt.Fprint(o, next)
+			if got := read() + read(); got != said+next {
+				t.Errorf("got %q, want %q", got, said+next)
+			}
+		}
+		o.Close()
+	})
+}
+
 // Closing waits for a reader, but not for ever.
 func TestOutputIsClosedAlthoughNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
