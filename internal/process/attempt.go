@@ -150,6 +150,8 @@ func (a attempt) read(b boot) (view, error) {
 	sameBoot := alive || b.same(spec.Boot, spec.Epoch)
 	v.Rebooted = !sameBoot
 	switch {
+	case !alive && self.Get(unrecordedKey) != "": // whether or not its shim had time to say how it ended
+		v.State, v.Error = Lost, self.Get(unrecordedKey)
 	case exit.Get("code") != "":
 		v.State = Exited
 	case alive && v.PID != 0:
@@ -165,9 +167,6 @@ func (a attempt) read(b boot) (view, error) {
 	default:
 		v.State = Lost
 		v.Error = "its shim was killed, so nobody saw how it ended"
-		if why := self.Get(unrecordedKey); why != "" {
-			v.Error = why
-		}
 		if v.cgroup == "" {
 			v.Error += "; without cgroups, what it had started in a session and an environment of its own can't be told from other processes: look for it with ps"
 		}

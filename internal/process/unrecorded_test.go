@@ -69,7 +69,7 @@ func TestWhatRunsWithoutRecordsIsEnded(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !p.Over() || p.Owner != "default/test" {
+				if p.State != Lost || !strings.Contains(p.Error, "records") || p.Owner != "default/test" {
 					t.Errorf("%+v", p)
 				}
 				if err := r.Kill(background, id); err != nil {
