@@ -555,6 +555,11 @@ func TestSecretsAreNotTold(t *testing.T) {
 		p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, corev1.EnvVar{Name: "PATH", Value: "/$(K)"})
 	}))
 	w.create(sh("prints", "exec sleep 1000", withSecret, probe("sh", "-c", "echo $K $X_K $DERIVED; exit 1")))
+	// A value that stands in no variable of a Secret's any more, only in those made from them.
+	w.create(sh("hands-on", "exec sleep 1000", probe("sh", "-c", "echo $K $DERIVED; exit 1"), withSecret, func(p *corev1.Pod) {
+		c := &p.Spec.Containers[0]
+		c.EnvFrom, c.Env = nil, append(c.Env, corev1.EnvVar{Name: "K", Value: "x-$(DERIVED)"})
+	}))
 	w.create(sh("isnt", "exec sleep 1000", withSecret, probe("$(K)")))
 	for _, name := range []string{"path", "name", "search"} {
 		p := w.awaitPhase(name, corev1.PodFailed)
@@ -563,7 +568,8 @@ func TestSecretsAreNotTold(t *testing.T) {
 		}
 		w.awaitEvent(name, "Failed", "")
 	}
-	w.awaitEvent("prints", "Unhealthy", "Readiness probe failed: exit code 1: [X_K] [X_K] a-[X_K]-b")
+	w.awaitEvent("prints", "Unhealthy", "Readiness probe failed: exit code 1: [X_K] [X_K] [DERIVED]")
+	w.awaitEvent("hands-on", "Unhealthy", "Readiness probe failed: exit code 1: [K] [DERIVED]")
 	w.awaitEvent("isnt", "Unhealthy", "Readiness probe failed: no program $(K) in")
 	for _, kind := range []schema.GroupKind{podKind, {Kind: "Event"}} {
 		for obj := range w.set.List(kind, controller.Query{}) {
@@ -1055,4 +1061,22 @@ func TestUnlimitedIsWhatTheMachineHas(t *testing.T) {
 			ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}}}
 	}))
 	w.awaitPhase("unlimited", corev1.PodSucceeded)
+}
+
+// TestAnotherContainersResources: a resourceFieldRef may name any container of the Pod, and no other.
+func TestAnotherContainersResources(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Options{})
+	of := func(container string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "host", Command: []string{"true"},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3m")}}}}
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "CPU", ValueFrom: &corev1.EnvVarSource{
+				ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: container, Resource: "requests.cpu", Divisor: resource.MustParse("1m")}}}}
+		}
+	}
+	w.create(sh("init", `test "$CPU" = 3`, policy(corev1.RestartPolicyNever), of("init")))
+	w.create(sh("nobody", "true", policy(corev1.RestartPolicyNever), of("nobody")))
+	w.awaitPhase("init", corev1.PodSucceeded)
+	w.awaitEvent("nobody", "Failed", "env CPU: container nobody not found")
 }

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -71,7 +72,8 @@ func (op *Operator) prepare(pod *corev1.Pod, c *container, address string, can a
 	return spec, nil
 }
 
-// environment is a set of variables that keeps the order in which they were set, and which of them are of Secrets.
+// environment is a set of variables that keeps the order in which they were set, and which of them hold a value of a
+// Secret, be it as part of another.
 type environment struct {
 	names   []string
 	values  map[string]string
@@ -86,6 +88,16 @@ func (e *environment) set(name, value string, secret bool) {
 	if delete(e.secrets, name); secret {
 		e.secrets[name] = true
 	}
+}
+
+// expand puts variables that are set by now into a value, and tells whether one of them is secret.
+func (e *environment) expand(value string) (expanded string, secret bool) {
+	mapped := expansion.MappingFuncFor(e.values)
+	expanded = expansion.Expand(value, func(name string) string {
+		secret = secret || e.secrets[name]
+		return mapped(name)
+	})
+	return expanded, secret
 }
 
 func (e *environment) list() []string {
@@ -116,7 +128,8 @@ func (op *Operator) environment(pod *corev1.Pod, c *corev1.Container, address st
 	for _, v := range c.Env {
 		if v.ValueFrom == nil {
 			// Refers to what was set before it, as in Kubernetes.
-			e.set(v.Name, expansion.Expand(v.Value, expansion.MappingFuncFor(e.values)), false)
+			value, secret := e.expand(v.Value)
+			e.set(v.Name, value, secret)
 			continue
 		}
 		value, ok, err := op.valueFrom(pod, c, v.ValueFrom, address)
@@ -168,16 +181,9 @@ func (op *Operator) valueFrom(pod *corev1.Pod, c *corev1.Container, from *corev1
 		value, err = field(pod, from.FieldRef.FieldPath, address)
 		return value, err == nil, err
 	case from.ResourceFieldRef != nil:
-		named := c
-		for i := range pod.Spec.Containers {
-			if pod.Spec.Containers[i].Name == from.ResourceFieldRef.ContainerName {
-				named = &pod.Spec.Containers[i]
-			}
-		}
+		named := cmp.Or(from.ResourceFieldRef.ContainerName, c.Name)
 		// What isn't limited may take all that the machine has.
-		named = named.DeepCopy()
-		podresource.MergeContainerResourceLimits(named, op.node().Status.Allocatable)
-		value, err = podresource.ExtractContainerResourceValue(from.ResourceFieldRef, named)
+		value, err = podresource.ExtractResourceValueByContainerNameAndNodeAllocatable(from.ResourceFieldRef, pod, named, op.node().Status.Allocatable)
 		return value, err == nil, err
 	case from.ConfigMapKeyRef != nil:
 		r := from.ConfigMapKeyRef
