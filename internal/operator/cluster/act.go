@@ -111,6 +111,7 @@ func (op *Operator) create(ctx context.Context, w controller.Writer, cl *v1alpha
 		return err
 	}
 	pod := op.pod(cl, template, a.target, data)
+	op.goWithout(cl, pod)
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.TemplateHashAnnotation, hash)
 	// AlreadyExists is an error like any other: what stands there is observed and decided on.
 	err = w.Create(ctx, pod)

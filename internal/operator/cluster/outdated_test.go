@@ -73,6 +73,26 @@ func TestAChangedTemplateShows(t *testing.T) {
 	}
 }
 
+// TestAnotherMachineClaimsNoChange: what a machine can give, and what is left out there, is no part of the template.
+func TestAnotherMachineClaimsNoChange(t *testing.T) {
+	op := newTest(t)
+	cl := demo(1, led(0), templateOf(sleeper))
+	template, err := op.template(cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := op.templateHash(cl, template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := world(member(0, leads))
+	o.Members[0].Pod.Annotations = map[string]string{v1alpha1.TemplateHashAnnotation: hash}
+	op.without = func(*v1alpha1.Cluster, *corev1.PodSpec) []string {
+		return []string{"spec.containers[0].resources.limits.cpu"}
+	}
+	checkOutdated(t, op, cl, o, false)
+}
+
 // madeBefore is the Pod that an operatord without hashes made of sleeper, as its API stored it.
 const madeBefore = `{"metadata":{"namespace":"default","name":"demo-0","uid":"uid-0","labels":{"app":"x","operatord.io/cluster":"demo","operatord.io/role":"leader"},
 "annotations":{"a":"b","operatord.io/data":"/data/clusters/cluster-uid/0"}},"spec":{"containers":[{"command":["sleep","1000"],"env":[{"name":"A","value":"b"}],
@@ -97,6 +117,19 @@ func TestAnUpgradeClaimsNoChange(t *testing.T) {
 			checkOutdated(t, op, demo(1, led(0), templateOf(strings.Replace(sleeper, tc.from, tc.to, 1))), o, tc.another)
 		})
 	}
+	t.Run("what this machine can't give", func(t *testing.T) {
+		op := newTest(t)
+		op.without = func(*v1alpha1.Cluster, *corev1.PodSpec) []string {
+			return []string{"spec.containers[0].resources.limits.cpu"}
+		}
+		pod := &corev1.Pod{}
+		if err := json.Unmarshal([]byte(madeBefore), pod); err != nil {
+			t.Fatal(err)
+		}
+		o := world(member(0, leads))
+		o.Members[0].Pod = pod
+		checkOutdated(t, op, demo(1, led(0), templateOf(sleeper)), o, false)
+	})
 	t.Run("without a template", func(t *testing.T) {
 		op := newTest(t)
 		pod := &corev1.Pod{}

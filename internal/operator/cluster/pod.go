@@ -35,7 +35,8 @@ func (op *Operator) template(cl *v1alpha1.Cluster) (*corev1.PodTemplateSpec, err
 	return t, nil
 }
 
-// pod is a member's Pod: the template's, with what makes it this Cluster's; but not yet the hash of the template.
+// pod is a member's Pod: the template's, with what makes it this Cluster's; but neither the hash of the template
+// yet nor what it goes without.
 func (op *Operator) pod(cl *v1alpha1.Cluster, template *corev1.PodTemplateSpec, name, data string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -60,13 +61,20 @@ func (op *Operator) pod(cl *v1alpha1.Cluster, template *corev1.PodTemplateSpec, 
 		grace := int64(memberGrace)
 		pod.Spec.TerminationGracePeriodSeconds = &grace
 	}
-	if fields := op.without(cl, &pod.Spec); len(fields) > 0 {
-		if listed := pod.Annotations[v1alpha1.WithoutAnnotation]; listed != "" {
-			fields = append([]string{listed}, fields...)
-		}
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.WithoutAnnotation, strings.Join(fields, ","))
-	}
 	return pod
+}
+
+// goWithout has a member be started without what this machine can't give it. That is no part of the template: what it
+// says depends on the machine and on the version of operatord.
+func (op *Operator) goWithout(cl *v1alpha1.Cluster, pod *corev1.Pod) {
+	fields := op.without(cl, &pod.Spec)
+	if len(fields) == 0 {
+		return
+	}
+	if listed := pod.Annotations[v1alpha1.WithoutAnnotation]; listed != "" {
+		fields = append([]string{listed}, fields...)
+	}
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.WithoutAnnotation, strings.Join(fields, ","))
 }
 
 // member is the template of a Cluster that names none.

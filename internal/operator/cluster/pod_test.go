@@ -70,16 +70,21 @@ func TestMemberGoesWithout(t *testing.T) {
 		return []string{"spec.hostname", "spec.subdomain"}
 	}
 	template := templateAs(7)
-	if pod := op.pod(cl, template, "demo-3", "/data"); pod.Annotations[v1alpha1.WithoutAnnotation] != "" {
-		t.Errorf("annotations %v", pod.Annotations)
+	without := func() string {
+		pod := op.pod(cl, template, "demo-3", "/data")
+		op.goWithout(cl, pod)
+		return pod.Annotations[v1alpha1.WithoutAnnotation]
+	}
+	if got := without(); got != "" {
+		t.Errorf("without %q", got)
 	}
 	template.Spec.Hostname = "db"
-	if pod := op.pod(cl, template, "demo-3", "/data"); pod.Annotations[v1alpha1.WithoutAnnotation] != "spec.hostname,spec.subdomain" {
-		t.Errorf("annotations %v", pod.Annotations)
+	if got := without(); got != "spec.hostname,spec.subdomain" {
+		t.Errorf("without %q", got)
 	}
 	template.Annotations = map[string]string{v1alpha1.WithoutAnnotation: "spec.volumes"}
-	if pod := op.pod(cl, template, "demo-3", "/data"); pod.Annotations[v1alpha1.WithoutAnnotation] != "spec.volumes,spec.hostname,spec.subdomain" {
-		t.Errorf("annotations %v", pod.Annotations)
+	if got := without(); got != "spec.volumes,spec.hostname,spec.subdomain" {
+		t.Errorf("without %q", got)
 	}
 	if template.Annotations[v1alpha1.WithoutAnnotation] != "spec.volumes" {
 		t.Error("the template was changed")
