@@ -273,6 +273,9 @@ func (x *exchange) writeTable(code int, objects []*watchcache.Object, m table.Me
 	w := table.New(x.version, opts)
 	b, err := w.Begin(nil, m)
 	for _, o := range objects {
+		if err == nil {
+			err = x.ctx.Err()
+		}
 		if err != nil {
 			break
 		}
