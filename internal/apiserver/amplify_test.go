@@ -101,6 +101,9 @@ func TestSmallRequestsStaySmall(t *testing.T) {
 
 	s.declare(t, "frees", `{"type":"object","properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`)
 	s.must(201, "POST", "/apis/grow.example.com/v1/namespaces/default/frees", `{"apiVersion":"grow.example.com/v1","kind":"Free","metadata":{"name":"deep","finalizers":["a.io/b"]},"spec":`+nested(9900, "1")+`}`)
+	s.declare(t, "picks", `{"type":"object","properties":{"spec":{"type":"object","properties":{
+		"enum":{"type":"array","items":{"type":"string","enum":`+repeated(20_000, func(i int) string { return fmt.Sprintf(`"e%d"`, i) })+`}},
+		"any":{"type":"array","items":{"type":"integer","anyOf":`+repeated(500, func(i int) string { return fmt.Sprintf(`{"minimum":%d}`, i+2) })+`}}}}}}`)
 
 	const conf = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: bomb\ndata:\n"
 	const review = "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec:\n"
@@ -153,6 +156,8 @@ func TestSmallRequestsStaySmall(t *testing.T) {
 		{"an apply nested deep", "PATCH", "/apis/grow.example.com/v1/namespaces/default/frees/a?fieldManager=m", "application/apply-patch+yaml", `{"apiVersion":"grow.example.com/v1","kind":"Free","metadata":{"name":"a"},"spec":` + nested(9900, "1") + `}`, []int{413}, false},
 		{"an apply onto an object nested deep", "PATCH", "/apis/grow.example.com/v1/namespaces/default/frees/deep?fieldManager=m", "application/apply-patch+yaml", `{"apiVersion":"grow.example.com/v1","kind":"Free","metadata":{"name":"deep","labels":{"a":"b"}}}`, []int{413}, false},
 		{"a merge patch of an object nested deep", "PATCH", "/apis/grow.example.com/v1/namespaces/default/frees/deep", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`, []int{200}, true},
+		{"values against a long enum", "POST", "/apis/grow.example.com/v1/namespaces/default/picks", "application/json", `{"apiVersion":"grow.example.com/v1","kind":"Pick","metadata":{"name":"a"},"spec":{"enum":` + repeated(20_000, func(int) string { return `"z"` }) + `}}`, []int{422}, false},
+		{"values against many alternatives", "POST", "/apis/grow.example.com/v1/namespaces/default/picks", "application/json", `{"apiVersion":"grow.example.com/v1","kind":"Pick","metadata":{"name":"b"},"spec":{"any":` + repeated(20_000, func(int) string { return "1" }) + `}}`, []int{422}, false},
 
 		{"finalizers", "POST", configMaps, "application/json", `{"metadata":{"name":"f","finalizers":` + reversed(150_000, `"x.io/%d"`) + `}}`, []int{201, 413, 422}, true},
 		{"bad finalizers", "POST", configMaps, "application/json", `{"metadata":{"name":"f2","finalizers":` + reversed(200_000, `"%d"`) + `}}`, []int{413, 422}, false},

@@ -291,8 +291,9 @@ func acceptObject(s *spec.Schema) func(map[string]any) bool {
 
 // validator is a schema's validator with the quick yes before it.
 type validator struct {
-	yes accept
-	no  validation.SchemaValidator
+	yes    accept
+	no     validation.SchemaValidator
+	schema *spec.Schema
 }
 
 var _ validation.SchemaValidator = (*validator)(nil)
@@ -302,12 +303,15 @@ func newValidator(props *apiextensions.JSONSchemaProps) (validation.SchemaValida
 	if err != nil {
 		return nil, err
 	}
-	return &validator{yes: compileAccept(schema), no: no}, nil
+	return &validator{yes: compileAccept(schema), no: no, schema: schema}, nil
 }
 
 func (v *validator) Validate(value any, options ...validation.ValidationOption) *validate.Result {
 	if v.yes(value) {
 		return &validate.Result{}
+	}
+	if err := checkEffort(value, v.schema); err != nil {
+		return &validate.Result{Errors: []error{err}}
 	}
 	return v.no.Validate(value, options...)
 }
@@ -316,6 +320,12 @@ func (v *validator) Validate(value any, options ...validation.ValidationOption) 
 func (v *validator) ValidateUpdate(value, old any, options ...validation.ValidationOption) *validate.Result {
 	if v.yes(value) {
 		return &validate.Result{}
+	}
+	if err := checkEffort(value, v.schema); err != nil {
+		if onlyMetadata(value, old) {
+			return &validate.Result{} // what was stored before may lose its finalizers
+		}
+		return &validate.Result{Errors: []error{err}}
 	}
 	return v.no.ValidateUpdate(value, old, options...)
 }
