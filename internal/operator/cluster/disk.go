@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // disk is what the operator does with files. A test puts one in that forgets, at a power cut, what wasn't
@@ -68,21 +70,8 @@ func (osDisk) Copy(step func() error, from, to string, mode fs.FileMode) error {
 		return &sourceError{fmt.Errorf("%s is no regular file any more", from)}
 	}
 	return create(to, mode, func(dst *os.File) error {
-		for left := before.Size(); left > 0; {
-			if err := step(); err != nil {
-				return err
-			}
-			n, err := io.CopyN(dst, src, min(left, copyChunk))
-			left -= n
-			var read *fs.PathError
-			switch {
-			case errors.Is(err, io.EOF):
-				return &changedError{from}
-			case errors.As(err, &read) && read.Path == from:
-				return &sourceError{err}
-			case err != nil:
-				return err
-			}
+		if err := copyData(step, dst, src, before.Size()); err != nil {
+			return err
 		}
 		after, err := src.Stat()
 		if err != nil {
@@ -93,6 +82,55 @@ func (osDisk) Copy(step func() error, from, to string, mode fs.FileMode) error {
 		}
 		return nil
 	})
+}
+
+// copyData copies what stands in a file of a size. Holes stay holes: they may be larger than the disk.
+func copyData(step func() error, dst, src *os.File, size int64) error {
+	for at := int64(0); at < size; {
+		from, to, err := nextData(src, at, size)
+		if err != nil {
+			return &sourceError{err}
+		}
+		for _, f := range []*os.File{src, dst} {
+			if _, err := f.Seek(from, io.SeekStart); err != nil {
+				return err
+			}
+		}
+		for left := to - from; left > 0; {
+			if err := step(); err != nil {
+				return err
+			}
+			n, err := io.CopyN(dst, src, min(left, copyChunk))
+			left -= n
+			var read *fs.PathError
+			switch {
+			case errors.Is(err, io.EOF):
+				return &changedError{src.Name()}
+			case errors.As(err, &read) && read.Path == src.Name():
+				return &sourceError{err}
+			case err != nil:
+				return err
+			}
+		}
+		at = to
+	}
+	return dst.Truncate(size)
+}
+
+// nextData is where the next data of a file lies, from an offset on; an empty range at its end if there is none. A
+// file system that doesn't know holes has none.
+func nextData(f *os.File, at, size int64) (from, to int64, err error) {
+	from, err = f.Seek(at, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return size, size, nil
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return at, size, nil
+	case err != nil:
+		return 0, 0, err
+	}
+	to, err = f.Seek(from, unix.SEEK_HOLE)
+	return min(from, size), min(to, size), err
 }
 
 // RemoveAll also removes what a member has made unwritable for itself.
