@@ -2,10 +2,12 @@ package pod
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -15,13 +17,15 @@ import (
 )
 
 // ledger is what the Pods bound to this machine's Node request of it, and which Pods wait because of that. A Pod is
-// entered before it is bound, so that two that are looked at together are never given the same room.
+// entered before it is bound, so that two that are looked at together are never given the same room; when there is
+// more of it, those that wait get it in their order, whichever of them is looked at first.
 type ledger struct {
-	mu      sync.Mutex
-	filled  bool
-	pods    map[controller.Key]entry
-	total   corev1.ResourceList
-	waiting map[controller.Key]waiter
+	mu          sync.Mutex
+	filled      bool
+	allocatable corev1.ResourceList // of the Node, as it was seen last
+	pods        map[controller.Key]entry
+	total       corev1.ResourceList
+	waiting     map[controller.Key]waiter // none of them fits
 }
 
 type entry struct {
@@ -29,8 +33,9 @@ type entry struct {
 	requests corev1.ResourceList
 }
 
-// waiter is where a Pod stands among those that wait.
+// waiter is what a Pod waits for, and where it stands among those that do.
 type waiter struct {
+	entry
 	priority int32
 	created  int64
 }
@@ -58,24 +63,80 @@ func (l *ledger) fill(r controller.Reader, node string) {
 	l.pods, l.total, l.waiting = map[controller.Key]entry{}, corev1.ResourceList{}, map[controller.Key]waiter{}
 	for obj := range r.List(podKind, controller.Query{}) {
 		if pod, ok := obj.(*corev1.Pod); ok && holdsRoom(pod, node) {
-			l.enter(keyOf(pod), pod)
+			l.enter(keyOf(pod), entry{uid: pod.UID, requests: requestsOf(pod)})
 		}
 	}
 }
 
+// see takes note of what the Node has, and gives the Pods for which there is room by that.
+func (l *ledger) see(allocatable corev1.ResourceList) []controller.Key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if equality.Semantic.DeepEqual(l.allocatable, allocatable) {
+		return nil
+	}
+	l.allocatable = allocatable
+	return l.grant()
+}
+
 // take enters a Pod if there is room for it, and says what there isn't enough of if not. One that has room keeps it.
-func (l *ledger) take(pod *corev1.Pod, allocatable corev1.ResourceList) (insufficient []string) {
+func (l *ledger) take(pod *corev1.Pod) (insufficient []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := keyOf(pod)
 	if l.pods[key].uid == pod.UID {
 		return nil
 	}
-	for name, wanted := range requestsOf(pod) {
+	e := entry{uid: pod.UID, requests: requestsOf(pod)}
+	if insufficient = l.lacks(e.requests); len(insufficient) > 0 {
+		l.waiting[key] = waiter{entry: e, priority: corev1helper.PodPriority(pod), created: pod.CreationTimestamp.UnixNano()}
+		return insufficient
+	}
+	l.enter(key, e)
+	return nil
+}
+
+// settle brings what a key requests up to date: pod is nil if nothing of that name takes room. It gives the Pods
+// for which there is room now.
+func (l *ledger) settle(key controller.Key, pod *corev1.Pod) []controller.Key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, had := l.pods[key]
+	if pod == nil {
+		delete(l.waiting, key)
+		l.leave(key)
+	} else {
+		l.enter(key, entry{uid: pod.UID, requests: requestsOf(pod)})
+	}
+	if !had || pod != nil && !shrinks(before.requests, l.pods[key].requests) {
+		return nil
+	}
+	return l.grant()
+}
+
+// grant enters those that wait and fit now, the most important first.
+func (l *ledger) grant() []controller.Key {
+	keys := slices.SortedFunc(maps.Keys(l.waiting), func(a, b controller.Key) int {
+		x, y := l.waiting[a], l.waiting[b]
+		return cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(x.created, y.created), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.DeleteFunc(keys, func(key controller.Key) bool {
+		w := l.waiting[key]
+		if len(l.lacks(w.requests)) > 0 {
+			return true
+		}
+		l.enter(key, w.entry)
+		return false
+	})
+}
+
+// lacks says what there isn't enough of, in the scheduler's words and order.
+func (l *ledger) lacks(requests corev1.ResourceList) (insufficient []string) {
+	for name, wanted := range requests {
 		if wanted.IsZero() {
 			continue
 		}
-		free := allocatable[name].DeepCopy()
+		free := l.allocatable[name].DeepCopy()
 		free.Sub(l.total[name])
 		if wanted.Cmp(free) <= 0 {
 			continue
@@ -86,45 +147,13 @@ func (l *ledger) take(pod *corev1.Pod, allocatable corev1.ResourceList) (insuffi
 			insufficient = append(insufficient, "Insufficient "+string(name))
 		}
 	}
-	if len(insufficient) == 0 {
-		l.enter(key, pod)
-		return nil
-	}
-	l.waiting[key] = waiter{priority: corev1helper.PodPriority(pod), created: pod.CreationTimestamp.UnixNano()}
 	slices.Sort(insufficient)
 	return insufficient
 }
 
-// settle brings what a key requests up to date: pod is nil if nothing of that name takes room. It gives the Pods
-// that may fit now, the most important first.
-func (l *ledger) settle(key controller.Key, pod *corev1.Pod) []controller.Key {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, had := l.pods[key]
-	if pod == nil {
-		delete(l.waiting, key)
-		l.leave(key)
-	} else {
-		l.enter(key, pod)
-	}
-	if !had || pod != nil && !shrinks(before.requests, l.pods[key].requests) {
-		return nil
-	}
-	keys := make([]controller.Key, 0, len(l.waiting))
-	for k := range l.waiting {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b controller.Key) int {
-		x, y := l.waiting[a], l.waiting[b]
-		return cmp.Or(cmp.Compare(y.priority, x.priority), cmp.Compare(x.created, y.created), cmp.Compare(a.Name, b.Name))
-	})
-	return keys
-}
-
-func (l *ledger) enter(key controller.Key, pod *corev1.Pod) {
+func (l *ledger) enter(key controller.Key, e entry) {
 	l.leave(key)
 	delete(l.waiting, key)
-	e := entry{uid: pod.UID, requests: requestsOf(pod)}
 	l.pods[key] = e
 	for name, q := range e.requests {
 		sum := l.total[name].DeepCopy()

@@ -85,8 +85,8 @@ func (op *Operator) admit(ctx context.Context, key controller.Key, pod *corev1.P
 		return nil, op.settle(ctx, key, nil)
 	}
 	if pod.Status.StartTime == nil && !o.anyRun() && pod.DeletionTimestamp == nil {
-		if insufficient := op.ledger.take(pod, op.node().Status.Allocatable); len(insufficient) > 0 {
-			return insufficient, op.settle(ctx, key, nil)
+		if insufficient, err := op.take(ctx, pod, op.node()); err != nil || len(insufficient) > 0 {
+			return insufficient, errors.Join(err, op.settle(ctx, key, nil))
 		}
 	}
 	return nil, op.settle(ctx, key, pod)

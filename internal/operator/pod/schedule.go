@@ -27,12 +27,18 @@ func (op *Operator) schedule(ctx context.Context, pod *corev1.Pod) error {
 	}
 	node := op.node()
 	if why := unfit(ctx, pod, node); why != "" {
-		return op.unscheduled(ctx, pod, corev1.PodReasonUnschedulable, "0/1 nodes are available: 1 node(s) "+why+".")
+		// It may have been given room meanwhile.
+		return errors.Join(op.settle(ctx, keyOf(pod), nil),
+			op.unscheduled(ctx, pod, corev1.PodReasonUnschedulable, "0/1 nodes are available: 1 node(s) "+why+"."))
 	}
-	if insufficient := op.ledger.take(pod, node.Status.Allocatable); len(insufficient) > 0 {
+	insufficient, err := op.take(ctx, pod, node)
+	if err != nil {
+		return err
+	}
+	if len(insufficient) > 0 {
 		return op.unscheduled(ctx, pod, corev1.PodReasonUnschedulable, "0/1 nodes are available: 1 "+strings.Join(insufficient, ", 1 ")+".")
 	}
-	err := op.Writer.Create(ctx, &corev1.Binding{
+	err = op.Writer.Create(ctx, &corev1.Binding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: op.NodeName},
@@ -59,11 +65,24 @@ func (op *Operator) node() *corev1.Node {
 	return n
 }
 
-// settle brings up to date what a Pod takes of the machine, and has those looked at that may fit now. pod is nil if
-// it takes nothing (any more).
+// take gives a Pod its room on the Node, or says what there isn't enough of.
+func (op *Operator) take(ctx context.Context, pod *corev1.Pod, node *corev1.Node) (insufficient []string, err error) {
+	if err := op.look(ctx, op.ledger.see(node.Status.Allocatable)); err != nil {
+		return nil, err
+	}
+	return op.ledger.take(pod), nil
+}
+
+// settle brings up to date what a Pod takes of the machine, and has those looked at for which there is room now. pod
+// is nil if it takes nothing (any more).
 func (op *Operator) settle(ctx context.Context, key controller.Key, pod *corev1.Pod) error {
-	for _, waiting := range op.ledger.settle(key, pod) {
-		if !send(ctx, op.hints, waiting) {
+	return op.look(ctx, op.ledger.settle(key, pod))
+}
+
+// look has Pods looked at.
+func (op *Operator) look(ctx context.Context, keys []controller.Key) error {
+	for _, key := range keys {
+		if !send(ctx, op.hints, key) {
 			return ctx.Err()
 		}
 	}
