@@ -276,6 +276,11 @@ func (c *batchInProgress) commit() {
 	}
 	s.options.Publishing(c.events)
 	s.publish(h, c.events, c.grown)
+	if !s.begun {
+		// Before the first answer: where the log's files are lost then, the present says that there was something in
+		// them. An error stalls the store, and it has been said why.
+		s.begun = s.checkpoint(0) == nil
+	}
 	s.options.Listener.Committed(len(c.events), took)
 }
 

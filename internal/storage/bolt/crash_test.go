@@ -163,19 +163,33 @@ func TestForeignBatch(t *testing.T) {
 	wantHistory(t, mustOpen(t, Options{Dir: dir}), kvs)
 }
 
-// TestMissingFiles: nothing empty may take the place of what is gone.
+// TestMissingFiles: nothing empty may take the place of what is gone, also not where a store was killed right after the
+// first answer that it ever gave.
 func TestMissingFiles(t *testing.T) {
-	for _, missing := range []string{"present.db", "log/log-0000", "log"} {
-		s := mustOpen(t, Options{Dir: t.TempDir()})
-		write(t, s, "/a", 3)
-		s.Close() // a checkpoint: the present says how far the log must reach
-		dir := s.options.Dir
-		if err := os.RemoveAll(filepath.Join(dir, missing)); err != nil {
-			t.Fatal(err)
-		}
-		_, err := Open(context.Background(), Options{Dir: dir})
-		if damage := (*CorruptError)(nil); !errors.As(err, &damage) {
-			t.Fatalf("without %s: %v, want a *CorruptError", missing, err)
+	cut := func(size int64) func(string) error {
+		return func(path string) error { return os.Truncate(path, size) }
+	}
+	for _, writes := range []int{1, 3} {
+		for _, c := range []struct {
+			file, what string
+			lose       func(path string) error
+		}{
+			{"present.db", "removed", os.RemoveAll},
+			{"present.db", "emptied", cut(0)},
+			{"log/log-0000", "removed", os.RemoveAll},
+			{"log/log-0000", "emptied", cut(0)},
+			{"log/log-0000", "zeroed", func(path string) error { return errors.Join(cut(0)(path), cut(64<<10)(path)) }},
+			{"log", "removed", os.RemoveAll},
+			{"log", "emptied", func(path string) error { return errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o700)) }},
+		} {
+			dir, _ := crashed(t, writes)
+			if err := c.lose(filepath.Join(dir, c.file)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(t.Context(), Options{Dir: dir})
+			if damage := (*CorruptError)(nil); !errors.As(err, &damage) {
+				t.Errorf("%d writes, %s %s: %v, want a *CorruptError", writes, c.file, c.what, err)
+			}
 		}
 	}
 }

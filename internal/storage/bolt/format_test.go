@@ -139,8 +139,8 @@ func TestUnknownBytesAreUsed(t *testing.T) {
 			}
 		}
 	}
-	dir, _ := crashed(t, 1)
-	change(t, logFile(t, dir), func(data []byte) []byte { clear(data[:blockSize]); data[5*blockSize] = 1; return data })
+	dir, _ := crashed(t, 0)
+	change(t, logFile(t, dir), func(data []byte) []byte { data[5*blockSize] = 1; return data })
 	if e := refused[*CorruptError](t, dir); e.Offset != 5*blockSize {
 		t.Fatal(e)
 	}

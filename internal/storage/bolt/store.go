@@ -45,6 +45,7 @@ type Store struct {
 	refusing reason      // why what grows is refused
 	tight    atomic.Bool // the log needs a segment and can't have one made: give up history for it
 
+	begun      bool // the present was written from a batch of the log; the committer's own
 	committing stopwatch
 	footprints atomic.Int64 // of all present keys; the committer's to change
 
@@ -134,6 +135,7 @@ func open(o Options) (*Store, error) {
 		s.options.Log.Warn("the store's log has one segment alone, and can go on when there is room for another", "err", err)
 	}
 	s.log.ask(blockSize) // the next write need not wait for it
+	s.begun = s.durable.sequence > 0
 	s.tasks.Go(func() { s.log.prepare(s.committerDone, s.needSegment) })
 	s.tasks.Go(s.checkpointer)
 	s.tasks.Go(s.committer)
