@@ -127,14 +127,18 @@ func some(names []string) string {
 
 // claim writes this process's id into the lock and removes what the last holder left behind.
 func (d *dataDir) claim() error {
-	if err := d.lock.Truncate(0); err != nil {
+	// Over what is there, so that it needs no block where the disk is full. If there is none, only the message to a
+	// second daemon lacks the id.
+	pid := fmt.Appendf(nil, "%d\n", os.Getpid())
+	_, err := d.lock.WriteAt(pid, 0)
+	if err == nil {
+		err = d.lock.Truncate(int64(len(pid)))
+	}
+	if err != nil && !noRoom(err) {
 		return fmt.Errorf("daemon: write the lock: %w", err)
 	}
-	if _, err := d.lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0); err != nil {
-		return fmt.Errorf("daemon: write the lock: %w", err)
-	}
-	for _, name := range []string{endpointsFile, socketFile} {
-		if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	for _, err := range []error{d.withdraw(), os.Remove(d.file(socketFile))} {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("daemon: remove what the last daemon left: %w", err)
 		}
 	}
@@ -153,9 +157,16 @@ func holder(lock *os.File) string {
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
 
+// withdraw takes endpoints.json away. Its block stays, under the name that write fills: the next daemon needs it on a
+// disk that is full by then.
+func (d *dataDir) withdraw() error { return os.Rename(d.file(endpointsFile), d.unfinished(endpointsFile)) }
+
+// unfinished is where write puts a file together.
+func (d *dataDir) unfinished(name string) string { return d.file("." + name + ".tmp") }
+
 // release gives the directory up.
 func (d *dataDir) release() {
-	os.Remove(d.file(endpointsFile))
+	_ = d.withdraw() // the next holder does otherwise
 	d.lock.Close() // and with it the lock
 }
 
@@ -163,8 +174,8 @@ func (d *dataDir) release() {
 // a power cut from here on.
 func (d *dataDir) write(name string, mode os.FileMode, data []byte, durable bool) error {
 	fail := func(err error) error { return fmt.Errorf("daemon: write %s: %w", d.file(name), err) }
-	tmp := d.file("." + name + ".tmp")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	tmp := d.unfinished(name)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE, mode)
 	if err != nil {
 		return fail(err)
 	}
@@ -173,6 +184,9 @@ func (d *dataDir) write(name string, mode os.FileMode, data []byte, durable bool
 		return fail(err)
 	}
 	if _, err := f.Write(data); err != nil {
+		return fail(err)
+	}
+	if err := f.Truncate(int64(len(data))); err != nil {
 		return fail(err)
 	}
 	if durable {
@@ -196,3 +210,6 @@ func (d *dataDir) write(name string, mode os.FileMode, data []byte, durable bool
 	}
 	return nil
 }
+
+// noRoom says that a write failed for want of room on the disk, which may end.
+func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

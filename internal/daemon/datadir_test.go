@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func openNew(t *testing.T) *dataDir { return open(t, t.TempDir()) }
@@ -194,5 +196,44 @@ func TestGCPercent(t *testing.T) {
 		if got := gcPercent(c.live); got != c.want {
 			t.Errorf("live heap %d MiB: GOGC %d, want %d", c.live>>20, got, c.want)
 		}
+	}
+}
+
+// TestDataDirOnAFullDisk: a daemon starts on a disk that another program filled while there was none, down to the last
+// inode, and says where it listens.
+func TestDataDirOnAFullDisk(t *testing.T) {
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256k,nr_inodes=16"); err != nil {
+		t.Skipf("this needs a file system of its own: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, 0); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	path := filepath.Join(disk, "data")
+	d := open(t, path)
+	if err := d.announce(Endpoints{API: "https://127.0.0.1:1"}); err != nil {
+		t.Fatal(err)
+	}
+	d.release()
+	var full error
+	for i := 0; full == nil; i++ {
+		full = os.WriteFile(filepath.Join(disk, fmt.Sprint("filler", i)), make([]byte, 64<<10), 0o600)
+	}
+	if !noRoom(full) {
+		t.Fatal(full)
+	}
+	d = open(t, path)
+	if err := d.announce(Endpoints{API: "https://127.0.0.1:2"}); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := ReadEndpoints(path); err != nil || e.API != "https://127.0.0.1:2" {
+		t.Fatalf("%+v, %v, want where the second daemon listens", e, err)
+	}
+	err := d.write(kubeconfigFile, 0o600, make([]byte, 8192), false)
+	s := &server{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
+	if !noRoom(err) || s.withoutRoom(err, "") != nil {
+		t.Fatalf("%v, want that there is no room, which doesn't end a start", err)
 	}
 }

@@ -211,14 +211,24 @@ func (s *server) becomeReady(ctx, work context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.dir.write(kubeconfigFile, 0o600, config, false); err != nil {
+	if err := s.withoutRoom(s.dir.write(kubeconfigFile, 0o600, config, false), "the last one stays, and is good if the address is the same"); err != nil {
 		return err
 	}
-	if err := s.dir.announce(e); err != nil {
+	if err := s.withoutRoom(s.dir.announce(e), "`operatord` commands don't find this daemon until it is started again with room"); err != nil {
 		return err
 	}
 	s.health.set(nil)
 	return nil
+}
+
+// withoutRoom is the error of a write that serving can't go on without. A full disk is none: deletes are what makes room
+// on it, and they need a daemon.
+func (s *server) withoutRoom(err error, effect string) error {
+	if err != nil && noRoom(err) {
+		s.cfg.Log.Warn("no room in the data directory: "+effect, "err", err)
+		return nil
+	}
+	return err
 }
 
 // plainHandler serves the second address: metrics, and health as the API serves it.
