@@ -159,7 +159,9 @@ func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) 
 
 // withdraw takes endpoints.json away. Its block stays, under the name that write fills: the next daemon needs it on a
 // disk that is full by then.
-func (d *dataDir) withdraw() error { return os.Rename(d.file(endpointsFile), d.unfinished(endpointsFile)) }
+func (d *dataDir) withdraw() error {
+	return os.Rename(d.file(endpointsFile), d.unfinished(endpointsFile))
+}
 
 // unfinished is where write puts a file together.
 func (d *dataDir) unfinished(name string) string { return d.file("." + name + ".tmp") }
@@ -167,7 +169,7 @@ func (d *dataDir) unfinished(name string) string { return d.file("." + name + ".
 // release gives the directory up.
 func (d *dataDir) release() {
 	_ = d.withdraw() // the next holder does otherwise
-	d.lock.Close() // and with it the lock
+	d.lock.Close()   // and with it the lock
 }
 
 // write replaces a file as a whole: readers see the old one or the new one. durable: the new one outlives
