@@ -45,7 +45,7 @@ func (s *Store) publish(h header, events []storage.Event, grown int64) {
 
 // waitForCheckpoint holds the committer while the log is too far ahead of the present; false when the
 // store closes. It does not wait for a checkpoint that fails: then nothing more is written, and the error
-// says why.
+// says why. For want of room that is not so: deletes make some, and the disk bounds the log.
 func (s *Store) waitForCheckpoint() (bool, error) {
 	for {
 		s.behind.mu.Lock()
@@ -54,7 +54,9 @@ func (s *Store) waitForCheckpoint() (bool, error) {
 		if !over || s.failure() != nil {
 			return true, nil
 		}
-		if err := s.stalled.get(); err != nil {
+		if err := s.stalled.get(); isFull(err) {
+			return true, nil
+		} else if err != nil {
 			return true, err
 		}
 		select {

@@ -24,6 +24,8 @@ type file interface {
 	Truncate(int64) error
 	// Linked says whether the file still has a name.
 	Linked() bool
+	// Replaced says whether another file has the name that it was opened by, or none.
+	Replaced() bool
 }
 
 type osFile struct{ *os.File }
@@ -61,6 +63,15 @@ func (f osFile) Forget() {
 func (f osFile) Linked() bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(f.Fd()), &st) != nil || st.Nlink > 0
+}
+
+func (f osFile) Replaced() bool {
+	found, err := os.Stat(f.Name())
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist)
+	}
+	ours, err := f.Stat()
+	return err == nil && !os.SameFile(ours, found)
 }
 
 func (f osFile) Size() (int64, error) {

@@ -300,6 +300,41 @@ func TestNoRoomForAStore(t *testing.T) {
 	wantHistory(t, mustOpen(t, Options{Dir: dir}), kvs)
 }
 
+// TestFullWithoutAReserve: the store of an earlier version reserved nothing, its log may be longer than this disk's
+// checkpoints let it become, and the disk filled up while it was stopped. What doesn't grow goes on, until deletes
+// have made the checkpoint small enough.
+func TestFullWithoutAReserve(t *testing.T) {
+	disk := smallDisk(t, "size=64m")
+	dir := filepath.Join(disk, "store")
+	s := mustOpen(t, Options{Dir: dir, SegmentBytes: 16 << 20, CheckpointBytes: 64 << 20})
+	kvs := make([]*storage.KV, 400)
+	for i := range kvs {
+		kvs[i] = insist(t, s, storage.Write{Key: fmt.Sprintf("/%05d", i), Value: make([]byte, 20_000)})
+	}
+	abandon(t, s)
+	if err := errors.Join(os.Remove(s.present.reserve.path), os.Truncate(s.present.path, 64<<10)); err != nil {
+		t.Fatal(err)
+	}
+	filler := fillDisk(t, disk)
+	s = mustOpen(t, Options{Dir: dir})
+	var conflict *storage.ConflictError
+	if _, err := s.Commit(t.Context(), storage.Write{Key: kvs[0].Key, Value: kvs[0].Value}); !errors.As(err, &conflict) {
+		t.Fatalf("creating what is there: %v, want a conflict", err)
+	}
+	if _, err := s.Commit(t.Context(), storage.Write{Key: "/new", Value: kvs[0].Value}); !errors.Is(err, storage.ErrFull) {
+		t.Fatalf("creating another: %v, want %v", err, storage.ErrFull)
+	}
+	for _, kv := range kvs[1:] {
+		if _, err := s.Commit(t.Context(), storage.Write{Key: kv.Key, If: kv.Rev}); err != nil {
+			t.Fatalf("delete %s: %v", kv.Key, err)
+		}
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	insist(t, s, storage.Write{Key: "/new", Value: kvs[0].Value})
+}
+
 // TestS79SmallDisk fills a real file system, where the present's file meets the end of the disk too.
 func TestS79SmallDisk(t *testing.T) {
 	disk := smallDisk(t, "size=12m")

@@ -136,6 +136,9 @@ func open(o Options) (*Store, error) {
 	}
 	s.log.ask(blockSize) // the next write need not wait for it
 	s.begun = s.durable.sequence > 0
+	if s.behind.tail >= s.options.CheckpointBytes { // written where checkpoints were further apart
+		signal(s.checkpointDue)
+	}
 	s.tasks.Go(func() { s.log.prepare(s.committerDone, s.needSegment) })
 	s.tasks.Go(s.checkpointer)
 	s.tasks.Go(s.committer)

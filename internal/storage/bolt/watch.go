@@ -45,10 +45,8 @@ func (s *Store) lost() error {
 	if err := s.present.reserve.lost(s.present.path); err != nil {
 		return err
 	}
-	if g := s.log.active(); g != nil {
-		if _, err := os.Stat(g.path); errors.Is(err, os.ErrNotExist) {
-			return gone(g.path)
-		}
+	if g := s.log.active(); g != nil && g.f.Replaced() {
+		return gone(g.path)
 	}
 	return nil
 }

@@ -20,7 +20,11 @@ func TestLostDirectory(t *testing.T) {
 		"all":        os.RemoveAll,
 		"the log":    func(dir string) error { return os.RemoveAll(filepath.Join(dir, "log")) },
 		"present.db": func(dir string) error { return os.Remove(filepath.Join(dir, "present.db")) },
-		"moved":      func(dir string) error { return os.Rename(dir, dir+".old") },
+		"the log, replaced": func(dir string) error {
+			log := filepath.Join(dir, "log")
+			return errors.Join(os.Rename(log, log+".old"), copyTree(log+".old", log))
+		},
+		"moved": func(dir string) error { return os.Rename(dir, dir+".old") },
 		"replaced": func(dir string) error {
 			return errors.Join(os.Rename(dir, dir+".old"), copyTree(dir+".old", dir))
 		},
