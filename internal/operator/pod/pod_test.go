@@ -586,9 +586,13 @@ func TestStartsWhenThereIsRoomAgain(t *testing.T) {
 		t.Skip("needs root, to mount a small file system")
 	}
 	t.Parallel()
+	// After what runs there has been ended, before the test's directories go.
+	var run string
+	t.TempDir()
+	t.Cleanup(func() { _ = unix.Unmount(run, unix.MNT_DETACH) })
 	w := newWorld(t, Options{})
 	w.halt()
-	run := filepath.Join(w.dir, "run")
+	run = filepath.Join(w.dir, "run")
 	if err := os.RemoveAll(run); err != nil {
 		t.Fatal(err)
 	}
@@ -598,7 +602,6 @@ func TestStartsWhenThereIsRoomAgain(t *testing.T) {
 	if err := unix.Mount("tmpfs", run, "tmpfs", 0, "size=256k"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(run, unix.MNT_DETACH) })
 	w.start(true)
 	ballast := filepath.Join(run, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 512<<10), 0o600); !errors.Is(err, unix.ENOSPC) {
