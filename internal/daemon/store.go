@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -23,8 +24,13 @@ func (s *server) openStore(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("daemon: %s is not compiled in", crdKind)
 	}
+	// It is written when a daemon has become ready, and an empty store in place of what that served would have every
+	// Pod's processes ended.
+	_, err := os.Stat(s.dir.file(kubeconfigFile))
+	served := err == nil
 	store, err := bolt.Open(ctx, bolt.Options{
 		Dir:        s.dir.file(storeDir),
+		Existing:   served,
 		Log:        s.cfg.Log,
 		Publishing: func(events []storage.Event) { s.publishing(kind, events) },
 		Listener: storage.Listener{
@@ -38,6 +44,9 @@ func (s *server) openStore(ctx context.Context) error {
 			},
 		},
 	})
+	if errors.Is(err, bolt.ErrGone) {
+		return fmt.Errorf("daemon: %w. Put %s back; or, to begin with nothing and have all Pods ended:\n  rm %s", err, s.dir.file(storeDir), quote(s.dir.file(kubeconfigFile)))
+	}
 	if err != nil {
 		return fmt.Errorf("daemon: open the store in %s: %w", s.dir.file(storeDir), err)
 	}

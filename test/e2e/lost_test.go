@@ -46,3 +46,21 @@ func TestRunDirectoryLost(t *testing.T) {
 	})
 	e.kubectl("delete", "cluster", "demo", "--timeout=60s")
 }
+
+// A store that is gone isn't replaced by an empty one, which would end every Pod, unless somebody says so.
+func TestStoreGone(t *testing.T) {
+	e := start(t)
+	if err := e.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(e.File("store")); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(e.ctx); err == nil || !strings.Contains(e.Log(), "the store that was served from here is gone") || !strings.Contains(e.Log(), "rm "+e.File("admin.kubeconfig")) {
+		t.Fatalf("it started, or said otherwise: %v", err)
+	}
+	if err := os.Remove(e.File("admin.kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	e.start()
+}

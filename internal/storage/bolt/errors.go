@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 )
@@ -30,6 +31,9 @@ func (e *CorruptError) Error() string {
 	}
 	return s
 }
+
+// ErrGone: there is no store where one was served from before (Options.Existing).
+var ErrGone = errors.New("the store that was served from here is gone")
 
 // FormatError says that a newer program wrote a file. Older formats are always read.
 type FormatError struct {

@@ -11,6 +11,9 @@ type Options struct {
 	// Dir holds everything the store keeps. It is made if it isn't there, and only its owner may enter.
 	Dir string
 
+	// Existing: a store was served from Dir before, so none is created where it isn't there any more.
+	Existing bool
+
 	// HistoryRevisions is how many of the newest revisions can be watched from and viewed; 100,000.
 	// HistoryBytes bounds what the log may take for them, which may end history earlier; 128 MiB. This and
 	// the next two are less on a file system below 2 GiB: see sizing.go.

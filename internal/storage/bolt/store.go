@@ -200,6 +200,9 @@ func create(o Options, logDir, path string) error {
 		if entries, err := os.ReadDir(logDir); err == nil && len(entries) > 0 {
 			return &CorruptError{Path: path, Offset: -1, What: "the file is missing, and there is a log of a store beside it"}
 		}
+		if o.Existing {
+			return fmt.Errorf("storage: %w: %s is missing, and so is its log", ErrGone, path)
+		}
 		if err := o.room(o.Dir, newStoreNeeds(o)); err != nil {
 			return fmt.Errorf("storage: no store is created in %s: %w. Free some room, or choose a data directory on a larger file system", o.Dir, err)
 		}
