@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,6 +112,10 @@ func (x *exchange) writeBody(code int, obj runtime.Object) {
 		x.encode(code, accepted{media: x.accept.media, pretty: x.accept.pretty}, s)
 		return
 	}
+	if s, ok := obj.(*autoscalingv1.Scale); ok && x.accept.convert.Kind == "Table" {
+		x.writeScaleTable(code, s)
+		return
+	}
 	if x.accept.convert.Kind == "PartialObjectMetadata" {
 		m, err := meta.Accessor(obj)
 		if err != nil {
@@ -123,6 +128,29 @@ func (x *exchange) writeBody(code int, obj runtime.Object) {
 		return
 	}
 	x.encode(code, x.accept, obj)
+}
+
+func (x *exchange) writeScaleTable(code int, s *autoscalingv1.Scale) {
+	opts, err := x.tableOptions()
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	obj, err := json.Marshal(s)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	w := table.NewScale(opts)
+	b, err := w.Begin(nil, table.Meta{ResourceVersion: s.ResourceVersion})
+	if err == nil {
+		b, err = w.Row(b, obj)
+	}
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.sendJSON(code, x.accept, w.End(b))
 }
 
 // writeList answers with a list in the form that was negotiated.

@@ -29,6 +29,22 @@ func TestAnswersAsUpstream(t *testing.T) {
 	}
 	s.must(400, "GET", "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=involvedObject.name=p", "")
 
+	s.must(201, "POST", "/apis/apps/v1/namespaces/default/deployments", `{"metadata":{"name":"scaled"},"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}},
+		"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"host"}]}}}}`)
+	scale := s.do("GET", "/apis/apps/v1/namespaces/default/deployments/scaled/scale", "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").json(t)
+	var columns []string
+	definitions, _ := at(scale, "columnDefinitions").([]any)
+	for _, d := range definitions {
+		columns = append(columns, d.(map[string]any)["name"].(string))
+	}
+	rows, _ := at(scale, "rows").([]any)
+	if strings.Join(columns, " ") != "Name Desired Available Age" || len(rows) != 1 {
+		t.Fatalf("a Scale as Table: %v", scale)
+	}
+	if cells := rows[0].(map[string]any)["cells"].([]any); cells[0] != "scaled" || cells[1] != 3.0 || cells[2] != 0.0 {
+		t.Errorf("cells of a Scale: %v", cells)
+	}
+
 	const aggregated = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	for accept, want := range map[string]string{
 		"application/json,application/json" + aggregated:                                                   "application/json",

@@ -150,9 +150,13 @@ func (nameAndAge) Cells(obj []byte) ([]any, error) {
 	if err := json.Unmarshal(obj, &o); err != nil {
 		return nil, err
 	}
-	age := "<unknown>"
-	if !o.Metadata.CreationTimestamp.IsZero() {
-		age = duration.HumanDuration(time.Since(o.Metadata.CreationTimestamp.Time))
+	return []any{o.Metadata.Name, age(o.Metadata.CreationTimestamp)}, nil
+}
+
+// age is how long ago t was, for people.
+func age(t metav1.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
 	}
-	return []any{o.Metadata.Name, age}, nil
+	return duration.HumanDuration(time.Since(t.Time))
 }
